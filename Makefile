@@ -1,0 +1,63 @@
+# Every target sets up what it needs; `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOAK_ROUNDS ?= 20
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-fast check format bench soak fuzz docs lock jars clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "Penstock needs Python 3.11 to 3.13; run make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+setup: $(STAMP) ## make .venv from requirements.lock
+
+run: $(STAMP) ## start the embedded servers, run the demo, print a table, end
+	@$(BIN)/penstock demo
+
+test: $(STAMP) ## all tests, those with real servers included
+	$(BIN)/python -m pytest -m "not soak" $(ARGS)
+
+test-fast: $(STAMP) ## the tests that need no server, in under a minute
+	$(BIN)/python -m pytest -m "not server and not slow and not soak and not node" $(ARGS)
+
+check: $(STAMP) ## ruff format and lint, mypy strict, import-linter
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite the sources as ruff wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP) ## every benchmark; ARGS=--quick for a rough answer
+	@for b in bench/*.py; do echo "== $$b"; $(BIN)/python $$b $(ARGS) || exit 1; done
+
+soak: $(STAMP) ## the long fault tests (SOAK_ROUNDS rounds)
+	SOAK_ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest -m soak --timeout 7200 $(ARGS)
+
+docs: $(STAMP) ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+lock: ## rewrite requirements.lock from pyproject.toml
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/pip install --quiet uv
+	$(VENV)-lock/bin/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-emit-index-url --no-emit-find-links --upgrade --quiet -o requirements.lock
+	rm -rf $(VENV)-lock
+
+jars: $(STAMP) ## rewrite the jar locks from their coordinates
+	$(BIN)/python -m penstock.embedded.relock
+
+clean: ## remove what the other targets made in this folder
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .penstock
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,5 @@
+"""Penstock carries CloudEvents across Kafka and Pulsar."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Clients of clusters: Kafka, Pulsar and the schema registry."""

@@ -1,0 +1,1 @@
+"""The asyncio client of the Pulsar binary protocol and its admin REST calls."""

@@ -1,0 +1,1 @@
+"""The AsyncAPI document as the desired state of the clusters."""

@@ -1,0 +1,227 @@
+"""Every exception Penstock raises on purpose, as one tree; who is at fault is in the type.
+
+PenstockError              what happened, where, why, and the next step
+├── UsageError             the caller: a wrong word, flag or argument             exit 2
+│   ├── ConfigError        a setting in penstock.yaml, the environment or a flag
+│   └── MissingExtra       a part of Penstock that is not installed
+├── ContractError          the author of the AsyncAPI document
+├── EventError             the producer of an event
+│   ├── NotACloudEvent     the record does not claim to be a CloudEvent
+│   ├── InvalidEvent       it claims to be one and breaks a rule
+│   ├── UnsupportedFormat  it is in an event format that nobody registered here
+│   └── CannotEncode       the event has something the target cannot carry
+├── WireError              bytes on a socket that break their protocol
+├── ClusterError           a broker or registry said no
+│   └── Unreachable        ... or said nothing                                    exit 5
+├── Refused                we will not do it: dangerous                           exit 4
+├── MachineError           this machine: Java, disk, ports, network, files
+│   ├── JavaError          no Java that fits
+│   ├── ArtifactError      a jar that is missing or corrupt
+│   ├── PortTaken          somebody else listens there
+│   ├── DiskSpaceError     not enough room to start safely
+│   └── StartupError       a server did not become ready
+└── InternalError          us: a bug in Penstock
+
+Foreign exceptions are translated at the edge of the layer that meets them, with `raise ... from`.
+Codes are stable: PK0xx usage, PK1xx machine, PK2xx contract, PK3xx events, PK4xx clusters,
+PK5xx pipeline, PK6xx gateway, PK9xx us.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "ArtifactError",
+    "CannotEncode",
+    "ClusterError",
+    "ConfigError",
+    "ContractError",
+    "DiskSpaceError",
+    "EventError",
+    "InternalError",
+    "InvalidEvent",
+    "JavaError",
+    "MachineError",
+    "MissingExtra",
+    "NotACloudEvent",
+    "PenstockError",
+    "PortTaken",
+    "Refused",
+    "StartupError",
+    "Unreachable",
+    "UnsupportedFormat",
+    "UsageError",
+    "WireError",
+]
+
+
+class PenstockError(Exception):
+    """Something Penstock foresaw; `what` is one line, the rest is for the person who must act."""
+
+    code: ClassVar[str] = "PK000"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self, what: str, *, where: str | None = None, why: str | None = None, next: str | None = None
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.next = next
+
+    def __str__(self) -> str:
+        """Give the whole story on one line, for logs; the command line prints it as a block."""
+        parts = [self.what]
+        parts += [f"at {self.where}"] if self.where else []
+        parts += [self.why] if self.why else []
+        parts += [f"next: {self.next}"] if self.next else []
+        return "; ".join(parts)
+
+
+class UsageError(PenstockError):
+    """The caller used a wrong word, flag or argument."""
+
+    code = "PK001"
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A setting in penstock.yaml, in the environment or in a flag cannot be used."""
+
+    code = "PK002"
+
+
+class MissingExtra(UsageError):
+    """A part of Penstock that this installation does not have."""
+
+    code = "PK003"
+
+    def __init__(self, extra: str, module: str, *, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the Python package {module}, which is not installed",
+            next=f"pip install 'penstock[{extra}]'",
+        )
+        self.extra = extra
+        self.module = module
+
+
+class ContractError(PenstockError):
+    """The AsyncAPI document says something that cannot be."""
+
+    code = "PK200"
+
+
+class EventError(PenstockError):
+    """The producer of an event broke a rule of CloudEvents or of its binding."""
+
+    code = "PK300"
+
+
+class NotACloudEvent(EventError):
+    """The record does not claim to be a CloudEvent: no marker of any mode is there."""
+
+    code = "PK301"
+
+
+class InvalidEvent(EventError):
+    """The record claims to be a CloudEvent and breaks a rule; attribute, clause and fix say which."""
+
+    code = "PK302"
+
+    def __init__(
+        self, what: str, *, attribute: str | None = None, clause: str | None = None, fix: str | None = None
+    ) -> None:
+        super().__init__(what, where=attribute, why=clause, next=fix)
+        self.attribute = attribute
+        self.clause = clause
+        self.fix = fix
+
+
+class UnsupportedFormat(EventError):
+    """The event is in a format that nobody registered; `record` is what came, to be forwarded as it is."""
+
+    code = "PK303"
+
+    def __init__(self, media_type: str, *, record: object = None, next: str | None = None) -> None:
+        super().__init__(
+            f"no event format is registered for {media_type}",
+            next=next or "register a format for it, or forward the record unchanged",
+        )
+        self.media_type = media_type
+        self.record = record
+
+
+class CannotEncode(EventError):
+    """The event holds something that the chosen binding, mode or format cannot carry."""
+
+    code = "PK304"
+
+
+class WireError(PenstockError):
+    """Bytes from a socket or a log break the rules of their protocol."""
+
+    code = "PK410"
+
+
+class ClusterError(PenstockError):
+    """A broker or registry refused what was asked of it."""
+
+    code = "PK400"
+
+
+class Unreachable(ClusterError):
+    """A broker or registry did not answer."""
+
+    code = "PK401"
+    exit_code = 5
+
+
+class Refused(PenstockError):
+    """Penstock will not do this unless the dangerous part is allowed by name."""
+
+    code = "PK004"
+    exit_code = 4
+
+
+class MachineError(PenstockError):
+    """Something about this machine: Java, disk, ports, network, files."""
+
+    code = "PK100"
+
+
+class JavaError(MachineError):
+    """No Java that fits was found, or the one named does not fit."""
+
+    code = "PK101"
+
+
+class ArtifactError(MachineError):
+    """A jar of a lock is missing or is not what the lock says."""
+
+    code = "PK102"
+
+
+class PortTaken(MachineError):
+    """A fixed port is in use by somebody else."""
+
+    code = "PK103"
+
+
+class DiskSpaceError(MachineError):
+    """Too little free disk to start a server that would turn read-only or lose data."""
+
+    code = "PK104"
+
+
+class StartupError(MachineError):
+    """A server did not become ready; its last log lines are in `why`."""
+
+    code = "PK105"
+
+
+class InternalError(PenstockError):
+    """A bug in Penstock itself."""
+
+    code = "PK900"

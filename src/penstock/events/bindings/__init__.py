@@ -1,0 +1,1 @@
+"""One module a transport binding: a record or request to an event and back."""

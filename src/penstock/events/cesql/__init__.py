@@ -1,0 +1,1 @@
+"""The CloudEvents SQL expression language 1.0.0."""

@@ -1,0 +1,1 @@
+"""One module a Kafka API: its versions, its notes, its handler."""

@@ -1,0 +1,1 @@
+"""The DataFrame API for notebooks: events in, events out."""

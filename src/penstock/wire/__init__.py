@@ -1,0 +1,1 @@
+"""The bytes of the two protocols: what travels on the sockets, with no socket in sight."""

@@ -1,0 +1,1 @@
+"""Compiled loops over whole batches of bytes, shared by gateway and pipeline."""

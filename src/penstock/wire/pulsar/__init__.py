@@ -1,0 +1,1 @@
+"""The Pulsar binary protocol as bytes: frames, commands, entries, checksums."""
