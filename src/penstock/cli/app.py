@@ -1,0 +1,265 @@
+"""The root command: the table of verbs, the global options, and the one error boundary.
+
+A verb is a row of VERBS: its name, where it lives as "module:attribute", and its line in the help. The
+module is imported when the verb is called, never for the help. The attribute is `app`, a `typer.Typer`
+with subcommands, or `command`, a function with typer's annotations. A verb raises PenstockError when it
+fails, or `typer.Exit(code)` when the code is its answer; it prints through `penstock.cli.output` only.
+The global options may stand before or after the verb, unless the verb has an option of that name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from penstock import __version__
+from penstock.cli import output
+from penstock.cli.settings import Format, current, scope, use
+from penstock.errors import InternalError, PenstockError, UsageError
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context, HelpFormatter
+
+__all__ = ["VERBS", "Verb", "main"]
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+TRACEBACK_VERBOSITY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One word of the command line: where it lives, its line in the help, and under which heading."""
+
+    target: str
+    help: str
+    section: str
+
+
+VERBS: Mapping[str, Verb] = {
+    "version": Verb(
+        "penstock.cli.version:command", "Print the versions of Penstock and its parts", "Machine"
+    ),
+}
+
+
+class Verbs(TyperGroup):
+    """A group that knows its commands by name and loads the one that is called."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """Name the verbs without importing them."""
+        return list(VERBS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        """Load one verb; None if there is no such verb."""
+        verb = VERBS.get(cmd_name)
+        return None if verb is None else _load(cmd_name, verb)
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """Find the verb, or say which one was probably meant."""
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            near = get_close_matches(name, VERBS, n=1)
+            advice = f"penstock {near[0]}" if near else "penstock --help lists the verbs"
+            raise UsageError(f"there is no verb '{name}'", next=advice)
+        return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the verbs by section, then the options."""
+        for section in dict.fromkeys(verb.section for verb in VERBS.values()):
+            with formatter.section(section):
+                formatter.write_dl([(n, v.help) for n, v in VERBS.items() if v.section == section])
+        super().format_options(ctx, formatter)
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write nothing: the verbs stand above the options."""
+
+
+def _load(name: str, verb: Verb) -> Command:
+    module, attribute = verb.target.split(":")
+    target = getattr(importlib.import_module(module), attribute)
+    app = target if isinstance(target, typer.Typer) else _single(target)
+    command = typer.main.get_command(app)
+    command.name = name
+    _adopt(command)
+    return command
+
+
+def _single(function: Callable[..., Any]) -> typer.Typer:
+    app = typer.Typer(add_completion=False)
+    app.command()(function)
+    return app
+
+
+def _adopt(command: Command) -> None:
+    """Give a command and its subcommands the plain help, and the leaves the global options."""
+    command.rich_markup_mode = None  # type: ignore[attr-defined]
+    command.params = [p for p in command.params if p.name not in ("install_completion", "show_completion")]
+    children = getattr(command, "commands", None)
+    if children is None:
+        _accept_globals(command)
+        return
+    for child in children.values():
+        _adopt(child)
+
+
+def _accept_globals(command: Command) -> None:
+    """Let the global options stand behind the verb too; what the verb itself defines stays its own."""
+    taken = {word for param in command.params for word in (param.name, *param.opts, *param.secondary_opts)}
+    extra = [param for param in _global_options() if not taken & {param.name, *param.opts}]
+    names = [str(param.name) for param in extra]
+    inner = command.callback
+
+    def callback(**values: Any) -> Any:
+        _apply({name: values.pop(name) for name in names})
+        return inner(**values) if inner else None
+
+    command.callback = callback
+    command.params.extend(extra)
+
+
+def _global_options() -> list[Any]:
+    """Make the options of the root once more, without a line in the help."""
+    options: list[Any] = [p for p in typer.main.get_command(root).params if p.name != "version"]
+    for option in options:
+        option.hidden = True
+    return options
+
+
+def _apply(flags: Mapping[str, Any]) -> None:
+    use(current().merged(**flags))
+    if current().verbosity:
+        import logging
+
+        level = logging.DEBUG if current().verbosity >= TRACEBACK_VERBOSITY else logging.INFO
+        logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", force=True)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        output.data(f"penstock {__version__}")
+        raise typer.Exit
+
+
+ContextName = Annotated[
+    str | None, typer.Option("-C", "--context", metavar="NAME", help="Use this context of penstock.yaml.")
+]
+ContractFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-f", "--contract", metavar="FILE", help="AsyncAPI document (asyncapi.yaml, found upwards)."
+    ),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
+]
+Output = Annotated[Format | None, typer.Option("-o", "--output", help="Form of the data on stdout.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No talk on stderr, errors only.")]
+Verbose = Annotated[
+    int, typer.Option("-v", "--verbose", count=True, show_default=False, help="More talk; twice: tracebacks.")
+]
+NoColor = Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR does the same.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Answer every question with yes.")]
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+]
+
+root = typer.Typer(
+    cls=Verbs,
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    subcommand_metavar="VERB [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@root.callback()
+def _root(
+    context: ContextName = None,
+    contract: ContractFile = None,
+    overrides: Overrides = None,
+    output_format: Output = None,
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    yes: Yes = False,
+    version: Version = False,
+) -> None:
+    """Carry CloudEvents across Kafka and Pulsar."""
+    flags = dict(locals())
+    del flags["version"]
+    _apply(flags)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; every failure ends here as a block on stderr."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    with scope():
+        try:
+            _run(args)
+            sys.stdout.flush()
+        except typer.Exit as answer:
+            return answer.exit_code
+        except BrokenPipeError:
+            return _close_quietly()
+        except (KeyboardInterrupt, typer.Abort):
+            output.talk("interrupted")
+            return INTERRUPTED
+        except Exception as exc:  # noqa: BLE001 - the one boundary: a person never sees a raw traceback
+            return _fail(exc)
+    return 0
+
+
+def _run(args: list[str]) -> None:
+    command = typer.main.get_command(root)
+    with command.make_context("penstock", args) as ctx:
+        command.invoke(ctx)
+
+
+def _fail(exc: Exception) -> int:
+    error = _as_penstock_error(exc)
+    if error is None:  # it was a help text
+        return UsageError.exit_code
+    if current().verbosity >= TRACEBACK_VERBOSITY:
+        import traceback
+
+        output.talk("".join(traceback.format_exception(exc)).rstrip())
+    output.error(error)
+    return error.exit_code
+
+
+def _as_penstock_error(exc: Exception) -> PenstockError | None:
+    if isinstance(exc, PenstockError):
+        return exc
+    if isinstance(exc, typer.TyperException):
+        return _usage_error(exc)
+    return InternalError(
+        f"internal error: {type(exc).__name__}: {exc}",
+        why="This is a bug in Penstock, not in what you did.",
+        next="run the same command with -v -v to see the traceback, and report it",
+    )
+
+
+def _usage_error(exc: typer.TyperException) -> UsageError | None:
+    context = getattr(exc, "ctx", None)
+    path = context.command_path if context else "penstock"
+    if exc.message.startswith("Usage:"):  # a group without a subcommand answers with its help
+        output.talk(exc.message)
+        return None
+    return UsageError(exc.format_message(), next=f"{path} --help")
+
+
+def _close_quietly() -> int:
+    """Give stdout a reader again, so that the interpreter's last flush finds one."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE

@@ -1,0 +1,252 @@
+"""The only place that prints: stdout is data, stderr is talk.
+
+Without a terminal there is no colour, no bar and no line is cut. Text that came from outside loses
+its control characters before it reaches a terminal, so that a topic cannot steer the screen.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from penstock.cli.settings import Format, current
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["Progress", "data", "data_bytes", "document", "error", "interactive", "progress", "rows", "talk"]
+
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if code not in (9, 10)
+}
+_UNLIMITED_COLUMNS = 100_000
+
+
+def data(text: str) -> None:
+    """Write one line of data to stdout; piped, it is exactly `text`."""
+    print(_harmless(text) if sys.stdout.isatty() else text, file=sys.stdout)
+
+
+def data_bytes(raw: bytes) -> None:
+    """Write bytes to stdout as they are, with nothing added."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(raw)
+    sys.stdout.buffer.flush()
+
+
+def talk(text: str) -> None:
+    """Say something to the person on stderr; `-q` silences it."""
+    if not current().quiet:
+        print(_harmless(text), file=sys.stderr)
+
+
+def error(exc: PenstockError) -> None:
+    """Print an error as a block: what, where, why, next."""
+    paint = _painter(sys.stderr)
+    lines = [f"{paint('error', 'bold red')}[{exc.code}] {paint(_harmless(exc.what), 'bold')}"]
+    if exc.where:
+        lines.append(f"  {paint('-->', 'blue')} {_harmless(exc.where)}")
+    if exc.why:
+        lines += [f"  {line}" for line in _harmless(exc.why).splitlines()]
+    lines.append(f"  {paint('next:', 'green')} {_next(exc)}")
+    print("\n".join(lines), file=sys.stderr)
+
+
+def document(value: object, fmt: str) -> None:
+    """Print any JSON-like value as json or yaml."""
+    data(_DOCUMENT[Format(fmt)](value))
+
+
+def rows(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], fmt: str, title: str | None = None
+) -> None:
+    """Print rows as a table for people, or as json or yaml objects keyed by the column names."""
+    if Format(fmt) is Format.TABLE:
+        _print_table(columns, rows, title)
+        return
+    keys = [name.lower().replace(" ", "_") for name in columns]
+    document([dict(zip(keys, row, strict=True)) for row in rows], fmt)
+
+
+def interactive() -> bool:
+    """Say whether a person can be asked: both ends are terminals and `--yes` was not given."""
+    return sys.stdin.isatty() and sys.stderr.isatty() and not current().yes
+
+
+class Progress(Protocol):
+    """What a task may tell about itself while it runs."""
+
+    def advance(self, amount: float = 1) -> None:
+        """Count `amount` more as done."""
+
+    def describe(self, text: str) -> None:
+        """Say what is being done now."""
+
+    def expect(self, total: float | None) -> None:
+        """Change the number that is expected in all; None is not known."""
+
+
+@contextmanager
+def progress(description: str, total: float | None = None) -> Iterator[Progress]:
+    """Show a task on stderr: a bar on a terminal, one line at its end elsewhere, nothing with `-q`."""
+    if current().quiet or not sys.stderr.isatty():
+        task = _QuietProgress(description, total)
+        yield task
+        talk(task.summary())
+        return
+    with _bar(description, total) as bar:
+        yield bar
+
+
+class _QuietProgress:
+    """Counts, and has one line to say when all is done."""
+
+    def __init__(self, description: str, total: float | None) -> None:
+        self.description, self.total, self.done = description, total, 0.0
+        self.started = monotonic()
+
+    def advance(self, amount: float = 1) -> None:
+        self.done += amount
+
+    def describe(self, text: str) -> None:
+        self.description = text
+
+    def expect(self, total: float | None) -> None:
+        self.total = total
+
+    def summary(self) -> str:
+        count = f" {self.done:,.0f}".replace(",", " ") if self.done else ""
+        of = f" of {self.total:,.0f}".replace(",", " ") if self.total and self.done < self.total else ""
+        return f"{self.description}:{count}{of} in {monotonic() - self.started:.1f} s"
+
+
+@contextmanager
+def _bar(description: str, total: float | None) -> Iterator[Progress]:
+    """Draw with rich; imported here because help and pipes never need it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Display
+
+    measured = (BarColumn(bar_width=32), MofNCompleteColumn()) if total is not None else ()
+    text = TextColumn("{task.description}", markup=False)
+    display = Display(
+        SpinnerColumn(finished_text="✓"), text, *measured, TimeElapsedColumn(), console=_console(sys.stderr)
+    )
+    task = display.add_task(_harmless(description), total=total)
+
+    class Bar:
+        def advance(self, amount: float = 1) -> None:
+            display.advance(task, amount)
+
+        def describe(self, text: str) -> None:
+            display.update(task, description=_harmless(text))
+
+        def expect(self, total: float | None) -> None:
+            display.update(task, total=total)
+
+    with display:
+        yield Bar()
+
+
+def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None) -> None:
+    """Draw without boxes; only a terminal may fold a cell, a pipe gets every line whole."""
+    console = _console(sys.stdout)
+    with console.capture() as captured:
+        console.print(_table(columns, [tuple(map(_cell, row)) for row in rows], title))
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()), file=sys.stdout)
+
+
+def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str | None) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=title, title_justify="left")
+    for index, name in enumerate(columns):
+        numeric = bool(cells) and all(_is_number(row[index]) for row in cells)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", header_style="bold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(" ", "").replace(".", "", 1).replace("-", "", 1).isdigit()
+
+
+_NAMED_CELLS: Mapping[object, str] = {None: "-", True: "yes", False: "no"}
+
+
+def _cell(value: object) -> str:
+    named = _NAMED_CELLS.get(value) if value is None or isinstance(value, bool) else None
+    return named if named is not None else _harmless(str(value))
+
+
+def _json(value: object) -> str:
+    import json
+
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def _yaml(value: object) -> str:
+    import json
+    from io import StringIO
+
+    from ruamel.yaml import YAML
+
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = False
+    writer.allow_unicode = True
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    stream = StringIO()
+    writer.dump(json.loads(json.dumps(value, default=str)), stream)
+    return stream.getvalue().rstrip("\n")
+
+
+_DOCUMENT: Mapping[Format, Callable[[object], str]] = {
+    Format.TABLE: _json,
+    Format.JSON: _json,
+    Format.YAML: _yaml,
+}
+
+
+def _harmless(text: str) -> str:
+    r"""Write control characters visibly.
+
+    >>> _harmless("a\x1b[31mb\tc")
+    'a\\x1b[31mb\tc'
+    """
+    return text.translate(_CONTROLS)
+
+
+def _next(exc: PenstockError) -> str:
+    more = f"more: penstock explain {exc.code}"
+    return f"{_harmless(exc.next)}; {more}" if exc.next else more
+
+
+_ANSI = {"bold": "1", "bold red": "1;31", "blue": "34", "green": "32", "red": "31", "dim": "2"}
+
+
+def _painter(stream: TextIO) -> Callable[[str, str], str]:
+    """Colour without rich: an error must be cheap and must not fail."""
+    if not _colored(stream):
+        return lambda text, _style: text
+    return lambda text, style: f"\x1b[{_ANSI[style]}m{text}\x1b[0m"
+
+
+def _colored(stream: TextIO) -> bool:
+    # no-color.org: any value that is not empty switches colour off.
+    return stream.isatty() and current().color and not os.environ.get("NO_COLOR")
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    width = None if stream.isatty() else _UNLIMITED_COLUMNS
+    return Console(
+        file=stream, no_color=not _colored(stream), highlight=False, markup=False, emoji=False, width=width
+    )

@@ -1,0 +1,88 @@
+"""The global options of one invocation, as one frozen value that every verb can ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+__all__ = ["Format", "Settings", "current", "scope", "use"]
+
+
+class Format(StrEnum):
+    """The forms in which rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the flags before (or after) the verb said."""
+
+    context: str | None = None
+    contract: Path | None = None
+    """None: asyncapi.yaml, found upwards."""
+    overrides: tuple[str, ...] = ()
+    """The -X key=value flags, in their order."""
+    output: Format = Format.TABLE
+    quiet: bool = False
+    verbosity: int = 0
+    color: bool = True
+    yes: bool = False
+
+    def merged(
+        self,
+        *,
+        context: str | None = None,
+        contract: Path | None = None,
+        overrides: list[str] | None = None,
+        output_format: Format | None = None,
+        quiet: bool = False,
+        verbose: int = 0,
+        no_color: bool = False,
+        yes: bool = False,
+    ) -> Settings:
+        """Return these settings with the flags that were given on top; a flag left out changes nothing."""
+        return Settings(
+            context=context or self.context,
+            contract=contract or self.contract,
+            overrides=(*self.overrides, *(overrides or ())),
+            output=output_format or self.output,
+            quiet=quiet or self.quiet,
+            verbosity=self.verbosity + verbose,
+            color=self.color and not no_color,
+            yes=yes or self.yes,
+        )
+
+
+_DEFAULTS = Settings()
+_CURRENT: ContextVar[Settings] = ContextVar("penstock.cli.settings", default=_DEFAULTS)
+
+
+def current() -> Settings:
+    """Return the settings of this invocation; the defaults outside of one.
+
+    >>> current().output
+    <Format.TABLE: 'table'>
+    """
+    return _CURRENT.get()
+
+
+def use(settings: Settings) -> None:
+    """Make `settings` the current ones until the scope ends."""
+    _CURRENT.set(settings)
+
+
+@contextmanager
+def scope() -> Iterator[None]:
+    """Begin an invocation with default settings and restore the outer ones after it."""
+    token = _CURRENT.set(_DEFAULTS)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
