@@ -1,0 +1,63 @@
+"""What all tests share: hypothesis profiles, a home of their own, and no silent skip in CI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Slow machines are no finding of a property test, so neither deadline nor the check for slow data.
+_PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fast", max_examples=50, **_PATIENT)
+settings.register_profile("ci", max_examples=200, print_blob=True, **_PATIENT)
+settings.register_profile("soak", max_examples=5000, print_blob=True, **_PATIENT)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+@pytest.fixture
+def isolated_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project folder as working directory, with no setting from outside; its path is given."""
+    for name in [*os.environ]:
+        if name.startswith("PENSTOCK_"):
+            monkeypatch.delenv(name)
+    for name, folder in {
+        "PENSTOCK_HOME": "home",
+        "XDG_CONFIG_HOME": "config",
+        "XDG_STATE_HOME": "state",
+    }.items():
+        monkeypatch.setenv(name, str(tmp_path / folder))
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    return project
+
+
+_IN_CI = os.environ.get("CI") == "true"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI a test with real servers runs or fails; skipping it would make green mean nothing."""
+    report = yield
+    skipped = report.skipped and not hasattr(report, "wasxfail")
+    if _IN_CI and skipped and item.get_closest_marker("server"):
+        report.outcome = "failed"
+        report.longrepr = f"a test with real servers was skipped in CI: {call.excinfo and call.excinfo.value}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a whole file that is skipped while it is imported."""
+    report = yield
+    if _IN_CI and report.skipped and "mark.server" in collector.path.read_text(encoding="utf-8"):
+        report.outcome = "failed"
+        report.longrepr = "a file of tests with real servers was skipped in CI"
+    return report
