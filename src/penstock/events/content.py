@@ -1,0 +1,109 @@
+"""What an event's data can be: absent, bytes, or a JSON value (explicit null included).
+
+These three stay different through every binding and format that can carry the difference.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Final
+
+from penstock.errors import CannotEncode, InvalidEvent
+from penstock.events.jsontext import JsonValue, dumps, loads, member_span
+
+__all__ = ["Absent", "Data", "Json", "absent"]
+
+
+class Absent(Enum):
+    """The type of `absent`."""
+
+    ABSENT = "absent"
+
+    def __repr__(self) -> str:
+        return "absent"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+absent: Final = Absent.ABSENT
+"""The event has no data; not the same as empty bytes or a JSON null."""
+
+
+class Json:
+    """A JSON value as data; one that was read keeps its original bytes, to be forwarded unchanged.
+
+    >>> Json.parse(b'{"total": 10.50}').raw
+    b'{"total": 10.50}'
+    >>> Json({"total": 10.5}).raw
+    b'{"total":10.5}'
+
+    The value is shared, not copied: do not modify it.
+    """
+
+    __slots__ = ("_envelope", "_raw", "_value")
+    _envelope: bytes | None
+    _raw: bytes | None
+    _value: JsonValue
+
+    def __init__(self, value: JsonValue) -> None:
+        self._value = value
+        self._raw = None
+        self._envelope = None
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Json:
+        """Read JSON text exactly; InvalidEvent if it is not JSON."""
+        try:
+            found = cls(loads(raw))
+        except ValueError as exc:
+            raise InvalidEvent(
+                f"data is not JSON: {exc}", attribute="data", clause="RFC 8259", fix="send UTF-8 JSON text"
+            ) from exc
+        found._raw = raw
+        return found
+
+    @classmethod
+    def inside(cls, envelope: bytes, value: JsonValue) -> Json:
+        """Take the parsed member `data` of a JSON object; its bytes are cut out when asked for."""
+        found = cls(value)
+        found._envelope = envelope
+        return found
+
+    @property
+    def value(self) -> JsonValue:
+        """The value as Python objects."""
+        return self._value
+
+    @property
+    def raw(self) -> bytes:
+        """The JSON text: as received, or compact if it was made here."""
+        if self._raw is None:
+            self._raw = self._text()
+        return self._raw
+
+    def _text(self) -> bytes:
+        if self._envelope is not None:
+            return member_span(self._envelope, "data")
+        try:
+            return dumps(self._value)
+        except ValueError as exc:
+            raise CannotEncode(
+                f"data cannot be written as JSON: {exc}", where="data", why="RFC 8259"
+            ) from exc
+
+    def _canonical(self) -> str:
+        return json.dumps(self._value, sort_keys=True)
+
+    def __eq__(self, other: object) -> bool:
+        return self._canonical() == other._canonical() if isinstance(other, Json) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._canonical())
+
+    def __repr__(self) -> str:
+        return f"Json({self._value!r})"
+
+
+Data = Absent | bytes | Json

@@ -1,0 +1,112 @@
+"""JSON text, exactly (RFC 8259): what the fast parsers hide is an error here.
+
+Duplicate members, NaN, invalid UTF-8, lone surrogates, a byte order mark, trailing text and
+nesting beyond about 200 levels are refused; integers of any size survive. A number beyond the
+range of a double reads as infinity, as it does everywhere in Python; its bytes are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import jiter
+import orjson
+
+__all__ = ["JsonValue", "dumps", "loads", "member_span"]
+
+JsonValue = Any
+"""None, bool, int, float, str, list or dict with str keys."""
+
+_parse = jiter.from_json
+_STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+MAX_DEPTH = 190
+"""Levels of nesting that we write; every parser in use reads that many."""
+
+
+def loads(raw: bytes) -> JsonValue:
+    """Parse JSON text; ValueError says what is wrong and where."""
+    return _parse(raw, allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True)
+
+
+def loads_last_wins(raw: bytes) -> JsonValue:
+    """Parse as `loads`, but let the last of several equal members win (for `lenient`)."""
+    return _parse(raw, allow_inf_nan=False, cache_mode="keys")
+
+
+def dumps(value: JsonValue) -> bytes:
+    """Write compact JSON text; ValueError for what JSON cannot hold (NaN, infinity, other types)."""
+    try:
+        raw = orjson.dumps(value, option=_STRICT)
+    except (TypeError, RecursionError) as exc:
+        return _dumps_any(value, exc)
+    # orjson writes NaN and infinity as null: only where a null is written may one hide.
+    if b"null" in raw:
+        _refuse_non_finite(value, 0)
+    return raw
+
+
+def _dumps_any(value: JsonValue, cause: Exception) -> bytes:
+    """Write what orjson refuses although it is JSON: integers beyond 64 bits."""
+    _refuse_non_finite(value, 0)
+    try:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise ValueError(f"not a JSON value: {cause}") from exc
+
+
+def _refuse_non_finite(value: JsonValue, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if type(value) is float and not math.isfinite(value):
+        # RFC 8259 6: "Numeric values that cannot be represented in the grammar (such as
+        # Infinity and NaN) are not permitted."
+        raise ValueError(f"{value} is not a JSON number")
+    if type(value) is dict:
+        if not all(type(key) is str for key in value):
+            raise ValueError("a member name is not a string")
+        for child in value.values():
+            _refuse_non_finite(child, depth + 1)
+    elif type(value) in (list, tuple):
+        for child in value:
+            _refuse_non_finite(child, depth + 1)
+
+
+_SPACE = rb"[ \t\n\r]*"
+_STRING = rb'"(?:[^"\\]|\\.)*+"'
+_SCALAR = _STRING + rb"|[^\"{}\[\], \t\n\r]+"
+_MEMBER = re.compile(_SPACE + rb"(" + _STRING + rb")" + _SPACE + rb":" + _SPACE)
+_VALUE = re.compile(_SCALAR)
+_BRACKET = re.compile(_STRING + rb"|([\[{])|([\]}])")
+_NEXT = re.compile(_SPACE + rb"[,}]")
+
+
+def member_span(raw: bytes, name: str) -> bytes:
+    """Give the bytes of one member's value in an object that `loads` has accepted.
+
+    >>> member_span(b'{"id": "1", "data" : {"a": [1,  2]} }', "data")
+    b'{"a": [1,  2]}'
+    """
+    position = raw.index(b"{") + 1
+    while match := _MEMBER.match(raw, position):
+        start = match.end()
+        end = _value_end(raw, start)
+        if orjson.loads(match[1]) == name:
+            return raw[start:end]
+        closing = _NEXT.match(raw, end)
+        position = closing.end() if closing else len(raw)
+    raise KeyError(name)
+
+
+def _value_end(raw: bytes, start: int) -> int:
+    if raw[start] not in b"{[":
+        match = _VALUE.match(raw, start)
+        return match.end() if match else start
+    depth = 0
+    for token in _BRACKET.finditer(raw, start):
+        depth += (token[1] is not None) - (token[2] is not None)
+        if depth == 0 and token[2] is not None:
+            return token.end()
+    return len(raw)

@@ -1,0 +1,64 @@
+"""Media types as CloudEvents uses them: RFC 2046 grammar, JSON by subtype, the CloudEvents prefix.
+
+Comparison ignores case, parameters are set aside (JSON format 3.1.1, Kafka binding 3).
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["charset", "essence", "is_batch", "is_cloudevents", "is_json", "is_media_type", "is_text"]
+
+CLOUDEVENTS = "application/cloudevents"
+BATCH = "application/cloudevents-batch"
+
+# RFC 2045 5.1 (referred to by RFC 2046): type "/" subtype *(";" attribute "=" value).
+_TOKEN = r"[!#$%&'*+\-.0-9A-Z^_`a-z{|}~]+"
+_QUOTED = r'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\U0010ffff]|\\[\t\x20-\U0010ffff])*"'
+GRAMMAR = rf"{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?)*[ \t]*"
+_MEDIA_TYPE = re.compile(GRAMMAR)
+_CHARSET = re.compile(rf';[ \t]*charset="?({_TOKEN})"?', re.IGNORECASE)
+_TEXT_SUFFIXES = ("+xml", "/xml", "/javascript", "/x-www-form-urlencoded", "/yaml", "+yaml")
+
+
+def is_media_type(text: str) -> bool:
+    """Tell whether the text is a media type with optional parameters."""
+    return _MEDIA_TYPE.fullmatch(text) is not None
+
+
+def essence(text: str) -> str:
+    """Give type and subtype in lower case, without parameters."""
+    return text.partition(";")[0].strip().lower()
+
+
+def is_json(text: str) -> bool:
+    """Tell whether data of this type is JSON: subtype `json` or suffix `+json`, any top-level type.
+
+    >>> [is_json(t) for t in ("text/JSON", "image/svg+json;v=1", "application/json-seq")]
+    [True, True, False]
+    """
+    # JSON format 3.1.1: "the media subtype is json or has +json as structured syntax suffix".
+    return essence(text).endswith(("/json", "+json"))
+
+
+def is_cloudevents(text: str) -> bool:
+    """Tell whether a content type says `structured`."""
+    # Kafka 3: "prefixed with the CloudEvents media type (matched case-insensitively)".
+    return text[:23].lower() == CLOUDEVENTS
+
+
+def is_batch(text: str) -> bool:
+    """Tell whether a content type says `batch`."""
+    return text[:29].lower() == BATCH
+
+
+def is_text(text: str) -> bool:
+    """Tell whether data of this type is characters rather than bytes."""
+    kind = essence(text)
+    return kind.startswith("text/") or kind.endswith(_TEXT_SUFFIXES)
+
+
+def charset(text: str) -> str:
+    """Give the charset parameter in lower case; without one it is utf-8."""
+    match = _CHARSET.search(text)
+    return match[1].lower() if match else "utf-8"
