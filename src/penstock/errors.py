@@ -3,6 +3,7 @@
 PenstockError              what happened, where, why, and the next step
 ├── UsageError             the caller: a wrong word, flag or argument             exit 2
 │   ├── ConfigError        a setting in penstock.yaml, the environment or a flag
+│   ├── InvalidExpression  a filter, or an expression of it, that breaks its language
 │   └── MissingExtra       a part of Penstock that is not installed
 ├── ContractError          the author of the AsyncAPI document
 ├── EventError             the producer of an event
@@ -41,6 +42,7 @@ __all__ = [
     "EventError",
     "InternalError",
     "InvalidEvent",
+    "InvalidExpression",
     "JavaError",
     "MachineError",
     "MissingExtra",
@@ -105,6 +107,26 @@ class MissingExtra(UsageError):
         )
         self.extra = extra
         self.module = module
+
+
+class InvalidExpression(UsageError):
+    """A filter or an expression breaks the rules of its language; `position` counts characters from 0."""
+
+    code = "PK005"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        path: str | None = None,
+        position: int | None = None,
+        why: str | None = None,
+        next: str | None = None,
+    ) -> None:
+        column = None if position is None else f"column {position + 1}"
+        super().__init__(what, where=", ".join(filter(None, (path, column))) or None, why=why, next=next)
+        self.path = path
+        self.position = position
 
 
 class ContractError(PenstockError):

@@ -1,0 +1,67 @@
+"""The six casts between String, Integer and Boolean (CESQL 1.0.0, 3.7)."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+
+from penstock.events.cesql.result import INTEGER_MAX, INTEGER_MIN, Type, Value
+
+__all__ = ["CAST", "as_value", "cast", "type_of"]
+
+# At most ten digits after the leading zeros: int() of a hostile megabyte of digits is not for free.
+_INTEGER = re.compile(r"[+-]?0*[0-9]{1,10}")
+_BOOLEANS = {"true": True, "false": False}
+_TYPES: dict[type, Type] = {str: Type.STRING, int: Type.INTEGER, bool: Type.BOOLEAN}
+
+
+def type_of(value: Value) -> Type:
+    """Give the CESQL type of a value."""
+    return _TYPES[type(value)]
+
+
+def as_value(attribute: object) -> Value:
+    """Give an attribute's value in the type system.
+
+    3.2: a value that is not of a primitive type MUST be represented by the String type.
+    """
+    match attribute:
+        case bool() | str():
+            return attribute
+        case int() if INTEGER_MIN <= attribute <= INTEGER_MAX:
+            return attribute
+        case bytes():
+            return base64.b64encode(attribute).decode("ascii")
+        case _:
+            return str(attribute)
+
+
+def _string_to_integer(text: str) -> int | None:
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and INTEGER_MIN <= number <= INTEGER_MAX else None
+
+
+def _string_to_boolean(text: str) -> bool | None:
+    return _BOOLEANS.get(text.lower())
+
+
+def _boolean_to_string(value: bool) -> str:
+    return "true" if value else "false"
+
+
+CAST: dict[tuple[Type, Type], Callable[..., Value | None]] = {
+    (Type.INTEGER, Type.STRING): str,
+    (Type.INTEGER, Type.BOOLEAN): bool,
+    (Type.STRING, Type.INTEGER): _string_to_integer,
+    (Type.STRING, Type.BOOLEAN): _string_to_boolean,
+    (Type.BOOLEAN, Type.INTEGER): int,
+    (Type.BOOLEAN, Type.STRING): _boolean_to_string,
+}
+"""From and to; a cast that fails gives None."""
+
+
+def cast(value: Value, target: Type) -> Value | None:
+    """Cast a value, or give None where 3.7 says that an error is returned."""
+    source = type_of(value)
+    return value if target in (source, Type.ANY) else CAST[source, target](value)
