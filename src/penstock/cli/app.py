@@ -46,6 +46,8 @@ class Verb:
 
 
 VERBS: Mapping[str, Verb] = {
+    "context": Verb("penstock.cli.context:app", "List, show and choose sets of servers", "Settings"),
+    "config": Verb("penstock.cli.config:app", "Show every setting with its origin", "Settings"),
     "version": Verb(
         "penstock.cli.version:command", "Print the versions of Penstock and its parts", "Machine"
     ),

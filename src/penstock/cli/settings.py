@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["Format", "Settings", "current", "scope", "use"]
+if TYPE_CHECKING:
+    from penstock.config import Config
+
+__all__ = ["Format", "Settings", "configuration", "current", "scope", "use"]
 
 
 class Format(StrEnum):
@@ -86,3 +91,22 @@ def scope() -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def configuration() -> Config:
+    """Load the configuration with the flags of this invocation as its last layer.
+
+    `home` and `java_home` go into the environment, where the layers below and child processes look.
+    """
+    from penstock.cli import output
+    from penstock.config import load
+
+    settings = current()
+    config = load(context=settings.context, overrides=settings.overrides)
+    for name in ("home", "java_home"):
+        value = config.value(name)
+        if value.text is not None:
+            os.environ[str(value.key.variable)] = str(value.get())
+    for warning in config.warnings:
+        output.talk(f"warning: {warning}")
+    return config

@@ -1,0 +1,28 @@
+"""Configuration: layers with origins, contexts with credentials, secrets that stay masked."""
+
+from penstock.config.contexts import Context, Security, Server
+from penstock.config.keys import KEYS, Key
+from penstock.config.layers import DEV_FILE, FILE, Config, find_upwards, load
+from penstock.config.secret import MASK, Secret
+from penstock.config.values import Origin, Value
+from penstock.config.writer import choose_context, remove_context, write_context
+
+__all__ = [
+    "DEV_FILE",
+    "FILE",
+    "KEYS",
+    "MASK",
+    "Config",
+    "Context",
+    "Key",
+    "Origin",
+    "Secret",
+    "Security",
+    "Server",
+    "Value",
+    "choose_context",
+    "find_upwards",
+    "load",
+    "remove_context",
+    "write_context",
+]

@@ -1,0 +1,134 @@
+"""A context: the servers of one environment with their credentials, found by name.
+
+Each server is put together when it is asked for, so that a missing password of one does not stop a
+command that talks to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.config.keys import did_you_mean
+from penstock.config.secret import Secret
+from penstock.config.values import Value
+from penstock.errors import ConfigError
+
+__all__ = ["Context", "Security", "Server"]
+
+Values = Mapping[tuple[str, ...], Value]
+"""The values of one part, by what is left of their path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """Credentials and TLS files; None is not set."""
+
+    protocol: str | None = None
+    mechanism: str | None = None
+    username: str | None = None
+    password: Secret | None = None
+    token: Secret | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    key_password: Secret | None = None
+
+    @property
+    def uses_tls(self) -> bool:
+        """Say whether the protocol, or a certificate file when no protocol is named, asks for TLS."""
+        if self.protocol is not None:
+            return self.protocol.endswith("ssl")
+        return self.ca_file is not None or self.cert_file is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """One thing to connect to."""
+
+    name: str
+    kind: str
+    """kafka, pulsar, registry or gateway."""
+    address: str
+    admin: str | None = None
+    security: Security = Security()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The servers of one environment."""
+
+    name: str
+    values: Values
+
+    @property
+    def server_names(self) -> tuple[str, ...]:
+        """The names under `servers`, in the order of the file."""
+        return tuple(dict.fromkeys(path[1] for path in self.values if path[0] == "servers"))
+
+    def server(self, name: str) -> Server:
+        """Give one broker; an unknown name is an error that lists the known ones."""
+        values = _below(self.values, "servers", name)
+        if not values:
+            raise ConfigError(
+                f"context {self.name} has no server '{name}'", next=did_you_mean(name, self.server_names)
+            )
+        return self._server(name, values)
+
+    def registry(self) -> Server | None:
+        """Give the schema registry, if the context has one."""
+        return self._single("registry")
+
+    def gateway(self) -> Server | None:
+        """Give the gateway, if the context has one."""
+        return self._single("gateway")
+
+    def _single(self, part: str) -> Server | None:
+        values = _below(self.values, part)
+        return self._server(part, values, kind=part) if values else None
+
+    def _server(self, name: str, values: Values, kind: str | None = None) -> Server:
+        given = {path[0]: value for path, value in values.items() if len(path) == 1}
+        if "address" not in given or given["address"].text is None:
+            raise ConfigError(
+                f"{name} of context {self.name} has no address",
+                where=str(next(iter(values.values())).origin),
+                next="add `address: host:port`",
+            )
+        address = str(given["address"].get())
+        return Server(
+            name=name,
+            kind=kind or _text(given, "kind") or _kind_of(address),
+            address=address,
+            admin=_text(given, "admin"),
+            security=_security(_below(values, "security")),
+        )
+
+
+_PULSAR_SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
+
+
+def _kind_of(address: str) -> str:
+    """Read the kind from the scheme: only Pulsar's addresses have one.
+
+    >>> _kind_of("pulsar+ssl://host:6651"), _kind_of("host:9092")
+    ('pulsar', 'kafka')
+    """
+    return "pulsar" if address.startswith(_PULSAR_SCHEMES) else "kafka"
+
+
+def _security(values: Values) -> Security:
+    given: dict[str, Any] = {path[0]: value.get() for path, value in values.items()}
+    return Security(**{f.name: given[f.name] for f in fields(Security) if f.name in given})
+
+
+def _text(values: Mapping[str, Value], name: str) -> str | None:
+    value = values[name].get() if name in values else None
+    return None if value is None else str(value)
+
+
+def _below(values: Values, *prefix: str) -> Values:
+    depth = len(prefix)
+    return {path[depth:]: value for path, value in values.items() if path[:depth] == prefix}
