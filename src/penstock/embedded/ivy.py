@@ -1,0 +1,105 @@
+"""Downloads artifacts with the Ivy that is inside PySpark: exact files, no transitive search, no host named.
+
+Ivy's own default repository is used; `PENSTOCK_MAVEN_MIRROR` names another root. Its checksums are off:
+ours is the sha256 of the lock. Finished files lie in the staging folder under `Artifact.path`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+from xml.sax.saxutils import quoteattr
+
+from penstock.embedded.artifact import Artifact
+from penstock.embedded.java import Java
+from penstock.embedded.truststore import system_truststore
+from penstock.errors import MissingExtra
+
+__all__ = ["start_download"]
+
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central" defaultConflictManager="all"/>
+  <caches defaultCacheDir={cache} artifactPattern="[organisation]/[artifact]-[revision](-[classifier]).[ext]"
+          checkUpToDate="false"/>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false" checksums="" {root}/></resolvers>
+</ivysettings>
+"""
+
+_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="penstock" module="jars"/>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</ivy-module>
+"""
+
+_DEPENDENCY = """    <dependency org={group} name={name} rev={version} transitive="false">
+{artifacts}
+    </dependency>"""
+
+
+def start_download(java: Java, artifacts: Sequence[Artifact], staging: Path) -> subprocess.Popen[bytes]:
+    """Start one Ivy for these artifacts; what it says goes to `ivy.log` in the staging folder."""
+    staging.mkdir(parents=True, exist_ok=True)
+    settings, module = staging / "ivysettings.xml", staging / "ivy.xml"
+    settings.write_text(_SETTINGS.format(cache=quoteattr(str(staging)), root=_root()), encoding="utf-8")
+    module.write_text(_module(artifacts), encoding="utf-8")
+    command = [str(java.executable), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += _trust(staging) + _proxy()
+    command += ["-jar", str(_ivy_jar()), "-settings", str(settings), "-ivy", str(module), "-warn"]
+    with (staging / "ivy.log").open("wb") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+def _root() -> str:
+    mirror = os.environ.get("PENSTOCK_MAVEN_MIRROR")
+    return f"root={quoteattr(mirror)}" if mirror else ""
+
+
+def _module(artifacts: Sequence[Artifact]) -> str:
+    modules: dict[tuple[str, str, str], list[Artifact]] = {}
+    for artifact in artifacts:
+        modules.setdefault((artifact.group, artifact.name, artifact.version), []).append(artifact)
+    return _MODULE.format(dependencies="\n".join(_dependency(files) for files in modules.values()))
+
+
+def _dependency(files: Sequence[Artifact]) -> str:
+    first = files[0]
+    return _DEPENDENCY.format(
+        group=quoteattr(first.group),
+        name=quoteattr(first.name),
+        version=quoteattr(first.version),
+        artifacts="\n".join(_artifact(file) for file in files),
+    )
+
+
+def _artifact(file: Artifact) -> str:
+    classifier = f" m:classifier={quoteattr(file.classifier)}" if file.classifier else ""
+    return f"      <artifact name={quoteattr(file.name)} type={quoteattr(file.type)} ext={quoteattr(file.type)}{classifier}/>"
+
+
+def _trust(staging: Path) -> list[str]:
+    store = system_truststore(staging)
+    return [f"-Djavax.net.ssl.trustStore={store}"] if store else []
+
+
+def _proxy() -> list[str]:
+    """Java does not read the usual variables; take host and port from them."""
+    proxy = urlsplit(os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY") or "")
+    if not proxy.hostname:
+        return []
+    return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 443}"]
+
+
+def _ivy_jar() -> Path:
+    # Found, not imported: PySpark takes seconds to import and only its folder is needed.
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra("embedded", "pyspark", purpose="fetching the servers' jars")
+    return next(Path(spec.submodule_search_locations[0], "jars").glob("ivy-*.jar"))

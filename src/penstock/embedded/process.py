@@ -1,0 +1,104 @@
+"""One server as a child process: started behind a guard, awaited until ready, stopped cleanly."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from penstock.errors import StartupError
+
+__all__ = ["LAST_LINES", "ServerProcess", "last_lines"]
+
+LAST_LINES = 15
+_GUARD = Path(__file__).with_name("guard.py")
+
+
+class ServerProcess:
+    """A running server; `close` ends it, and so does the death of this process."""
+
+    def __init__(self, name: str, command: Sequence[str], *, log: Path, grace: float = 15.0) -> None:
+        self.name = name
+        self.log = log
+        self._grace = grace
+        log.parent.mkdir(parents=True, exist_ok=True)
+        # -I -S: the guard needs no site-packages, and nothing around it can change what it does.
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_GUARD), str(grace), str(log), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.pid = 0
+        self.pid = self._read_pid()
+
+    def _read_pid(self) -> int:
+        assert self._guard.stdout is not None
+        with self._guard.stdout as pipe:
+            line = pipe.readline().strip()
+        if not line:
+            self.close()
+            raise StartupError(f"{self.name} could not be started", where=str(self.log))
+        return int(line)
+
+    @property
+    def running(self) -> bool:
+        """Whether the server has not ended."""
+        return self._guard.poll() is None
+
+    def wait_until(self, ready: Callable[[], bool], *, timeout: float) -> None:
+        """Wait until `ready` says yes; raise with the last log lines if the server ends or is too slow."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if not self.running:
+                raise self._startup_error(f"{self.name} ended while starting, code {self._guard.returncode}")
+            if ready():
+                return
+            time.sleep(0.05)
+        raise self._startup_error(f"{self.name} was not ready within {timeout:.0f} s")
+
+    def _startup_error(self, what: str) -> StartupError:
+        return StartupError(
+            what,
+            where=str(self.log),
+            why="last log lines:\n" + "\n".join(last_lines(self.log, LAST_LINES)),
+            next="read the log; a slow machine may need a longer start-up time-out",
+        )
+
+    def close(self) -> None:
+        """End the server, gently first, and wait until it is gone."""
+        if self._guard.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._guard.stdin.close()
+        try:
+            self._guard.wait(timeout=self._grace + 5)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        if (self._guard.returncode or 0) < 0:  # the guard itself was killed: its server may still be there
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """End the server at once, as a crash would."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._guard.wait()
+        if self._guard.stdin is not None:
+            self._guard.stdin.close()
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """Give the last lines of a log file that may not be there, or may be large."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 64_000))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.strip()][-count:]

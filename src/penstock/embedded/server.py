@@ -1,0 +1,198 @@
+"""The life of an embedded server: prepared, started, ready, stopped, started again, gone.
+
+A server given a data folder keeps it; without one it uses a temporary folder that goes with it.
+Ports are chosen once, so that a server started again is found where it was.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from penstock.embedded.home import require_disk_space
+from penstock.embedded.java import Java, find_java
+from penstock.embedded.ports import choose_port
+from penstock.embedded.process import ServerProcess, last_lines
+from penstock.errors import MachineError, StartupError
+
+__all__ = ["Server"]
+
+_PORT_LOST = ("Address already in use", "BindException", "Port already bound")
+_ATTEMPTS = 3
+
+
+class Server(ABC):
+    """A real server as a child process, used as a context manager or by `start` and `close`."""
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        data: str | Path | None = None,
+        wipe: bool = False,
+        ports: Mapping[str, int],
+        heap_mb: int,
+        full_jit: bool = False,
+        start_timeout: float = 120.0,
+    ) -> None:
+        self._given = Path(data).absolute() if data is not None else None
+        self._wipe = wipe
+        self._wanted_ports = dict(ports)
+        self._ports: dict[str, int] = {}
+        self._heap_mb = heap_mb
+        self._full_jit = full_jit
+        self._start_timeout = start_timeout
+        self._process: ServerProcess | None = None
+        self._folder: Path | None = None
+
+    # What each server adds
+
+    @abstractmethod
+    def _command(self, java: Java) -> list[str]:
+        """Write the configuration into the data folder and give the arguments for Java."""
+
+    @abstractmethod
+    def _is_ready(self) -> bool:
+        """Say whether the server serves."""
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where clients find it, by name."""
+        return {}
+
+    # The life
+
+    def start(self) -> Self:
+        """Start the server and wait until it is ready."""
+        if self._process is not None:
+            return self
+        require_disk_space(self.data)
+        self._prepare_folder()
+        try:
+            self._start_on_free_ports()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End the server; its data and its ports stay for the next `start`."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def kill(self) -> None:
+        """End the server as a crash would; its data stays."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def close(self) -> None:
+        """End the server and remove a temporary data folder."""
+        self.stop()
+        if self._given is None and self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What people ask of it
+
+    @property
+    def data(self) -> Path:
+        """The folder that holds configuration, logs and data."""
+        if self._given is not None:
+            return self._given
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix=f"penstock-{self.name}-"))
+        return self._folder
+
+    @property
+    def log(self) -> Path:
+        """The file that holds what the server says."""
+        return self.data / "logs" / f"{self.name}.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process id while it runs."""
+        return self._process.pid if self._process else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the server runs."""
+        return self._process is not None and self._process.running
+
+    def port(self, name: str) -> int:
+        """Give the port chosen under this name."""
+        if name not in self._ports:
+            self._ports[name] = choose_port(self._wanted_ports[name], setting=f"{self.name} {name}")
+        return self._ports[name]
+
+    # How it starts
+
+    def _prepare_folder(self) -> None:
+        try:
+            if self._wipe and self.data.is_dir():
+                shutil.rmtree(self.data)
+            for part in ("conf", "logs", "data"):
+                (self.data / part).mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise MachineError(
+                f"the data folder of {self.name} cannot be used: {exc.strerror}",
+                where=str(self.data),
+                next="choose another folder, or mend its rights",
+            ) from exc
+        self._wipe = False
+
+    def _start_on_free_ports(self) -> None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._start_once()
+            except StartupError as exc:
+                self.stop()
+                # A free port can be lost between our look and the server's: take others.
+                if attempt == _ATTEMPTS or any(self._wanted_ports.values()) or not self._lost_a_port(exc):
+                    raise
+                self._ports.clear()
+
+    def _start_once(self) -> None:
+        for name, wanted in self._wanted_ports.items():
+            if name in self._ports and self._process is None:
+                choose_port(self._ports[name], setting=f"{self.name} {name}")
+            elif wanted:
+                self.port(name)
+        java = find_java()
+        arguments = self.data / "conf" / f"{self.name}.args"
+        _write_arguments(arguments, [*self._jvm_options(), *self._command(java)])
+        self._process = ServerProcess(
+            self.name, [str(java.executable), f"@{arguments}"], log=self.data / "logs" / f"{self.name}.out"
+        )
+        self._process.wait_until(self._is_ready, timeout=self._start_timeout)
+
+    def _jvm_options(self) -> list[str]:
+        compiler = [] if self._full_jit else ["-XX:TieredStopAtLevel=1"]
+        heap = [f"-Xms{min(64, self._heap_mb)}m", f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC"]
+        return [*heap, *compiler, "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
+
+    def _lost_a_port(self, exc: StartupError) -> bool:
+        said = [exc.why or "", *last_lines(self.log, 200)]
+        return any(mark in line for mark in _PORT_LOST for line in said)
+
+
+def _write_arguments(path: Path, arguments: list[str]) -> None:
+    """Write a Java argument file that only its owner can read: class paths are long, passwords private."""
+    quoted = ('"' + argument.replace("\\", "\\\\").replace('"', '\\"') + '"' for argument in arguments)
+    path.touch(mode=0o600)
+    path.write_text("\n".join(quoted) + "\n", encoding="utf-8")
