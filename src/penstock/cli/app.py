@@ -48,6 +48,9 @@ class Verb:
 VERBS: Mapping[str, Verb] = {
     "context": Verb("penstock.cli.context:app", "List, show and choose sets of servers", "Settings"),
     "config": Verb("penstock.cli.config:app", "Show every setting with its origin", "Settings"),
+    "doctor": Verb(
+        "penstock.cli.doctor:command", "Check this machine, the clusters and the contract", "Machine"
+    ),
     "version": Verb(
         "penstock.cli.version:command", "Print the versions of Penstock and its parts", "Machine"
     ),

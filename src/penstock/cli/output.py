@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["Progress", "data", "data_bytes", "document", "error", "interactive", "progress", "rows", "talk"]
+__all__ = [
+    "Progress",
+    "checklist",
+    "data",
+    "data_bytes",
+    "document",
+    "error",
+    "interactive",
+    "progress",
+    "rows",
+    "talk",
+]
 
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if code not in (9, 10)
@@ -72,6 +83,25 @@ def rows(
         return
     keys = [name.lower().replace(" ", "_") for name in columns]
     document([dict(zip(keys, row, strict=True)) for row in rows], fmt)
+
+
+def checklist(heading: str, items: Sequence[tuple[bool | None, str, str, str | None]]) -> None:
+    """Print checks as (verdict, name, detail, command that repairs it); None is neither good nor bad."""
+    paint = _painter(sys.stdout)
+    width = max((len(name) for _, name, _, _ in items), default=0)
+    print(paint(heading, "bold"), file=sys.stdout)
+    for verdict, name, detail, repair in items:
+        mark, style = _MARKS[verdict]
+        print(f"  {paint(mark, style)} {name:<{width}}  {_harmless(detail)}".rstrip(), file=sys.stdout)
+        if repair:
+            print(f"    {'':<{width}}  {paint(_harmless(repair), 'bold')}", file=sys.stdout)
+
+
+_MARKS: Mapping[bool | None, tuple[str, str]] = {
+    True: ("✓", "green"),
+    False: ("✗", "red"),
+    None: ("-", "dim"),
+}
 
 
 def interactive() -> bool:

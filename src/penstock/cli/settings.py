@@ -102,7 +102,8 @@ def configuration() -> Config:
     from penstock.config import load
 
     settings = current()
-    config = load(context=settings.context, overrides=settings.overrides)
+    contract = str(settings.contract) if settings.contract else None
+    config = load(context=settings.context, contract=contract, overrides=settings.overrides)
     for name in ("home", "java_home"):
         value = config.value(name)
         if value.text is not None:

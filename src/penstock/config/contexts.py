@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from penstock.config.keys import did_you_mean
-from penstock.config.secret import Secret
+from penstock.config.secret import Secret, mask_address
 from penstock.config.values import Value
 from penstock.errors import ConfigError
 
@@ -54,6 +55,29 @@ class Server:
     address: str
     admin: str | None = None
     security: Security = Security()
+    origin: str = ""
+    """Where its address was set."""
+
+    def endpoints(self) -> tuple[tuple[str, int], ...]:
+        """Give host and port of every part of the address.
+
+        >>> Server(name="k", kind="kafka", address="a:9093,[::1]").endpoints()
+        (('a', 9093), ('::1', 9092))
+        """
+        scheme, _, rest = self.address.rpartition("://")
+        hosts = rest.partition("/")[0].split(",")
+        return tuple(self._endpoint(host.strip(), _DEFAULT_PORTS.get(scheme)) for host in hosts)
+
+    def _endpoint(self, host: str, default_port: int | None) -> tuple[str, int]:
+        try:
+            parts = urlsplit(f"//{host}")
+            name, port = parts.hostname, parts.port or default_port
+        except ValueError:
+            name, port = None, None
+        if not name or not port:
+            what = f"'{mask_address('//' + host)[2:]}' is not an address"
+            raise ConfigError(what, where=f"{self.origin}  {self.name}", next="write it as host:port")
+        return name, port
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +127,18 @@ class Context:
             kind=kind or _text(given, "kind") or _kind_of(address),
             address=address,
             admin=_text(given, "admin"),
+            origin=str(given["address"].origin),
             security=_security(_below(values, "security")),
         )
 
 
+_DEFAULT_PORTS: Final[Mapping[str, int]] = {
+    "": 9092,
+    "pulsar": 6650,
+    "pulsar+ssl": 6651,
+    "http": 80,
+    "https": 443,
+}
 _PULSAR_SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
 
 

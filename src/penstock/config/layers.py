@@ -91,10 +91,11 @@ def load(
     *,
     start: Path | None = None,
     context: str | None = None,
+    contract: str | None = None,
     overrides: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Read all layers; `overrides` are the texts of -X, `context` is the name given with -C."""
+    """Read all layers; the flags are -C (context), -f (contract) and -X (overrides, as KEY=VALUE)."""
     here = (start or Path.cwd()).absolute()
     folder = _project_folder(here)
     environ = os.environ if environ is None else environ
@@ -102,7 +103,7 @@ def load(
     for file in (DEV_FILE, Path(FILE)):
         values |= _file_layer(folder, file, here)
     values |= _environment_layer(environ, here)
-    values |= _flag_layer(context, overrides, here)
+    values |= _flag_layer({"context": ("-C", context), "contract": ("-f", contract)}, overrides, here)
     for value in values.values():
         value.check()
     return Config({**_defaults(), **values}, folder, (*_plain_secrets(values), *_lookalikes(environ)))
@@ -203,9 +204,9 @@ def _environment_layer(environ: Mapping[str, str], here: Path) -> Values:
     }
 
 
-def _flag_layer(context: str | None, overrides: Sequence[str], here: Path) -> Values:
+def _flag_layer(own: Mapping[str, tuple[str, str | None]], overrides: Sequence[str], here: Path) -> Values:
     flags = [("-X", *_split(text)) for text in overrides]
-    flags += [("-C", "context", context)] if context is not None else []
+    flags += [(flag, name, text) for name, (flag, text) in own.items() if text is not None]
     return {tuple(name.split(".")): _flag(flag, name, text, here) for flag, name, text in flags}
 
 
