@@ -1,0 +1,113 @@
+"""How a kernel is made: compiled once for one signature, cached on disk, plain Python on demand.
+
+A kernel takes byte arrays and 64-bit signed integers only. Its one signature is compiled when its
+module is imported (or loaded from the cache), so nothing compiles during a call. With
+NUMBA_DISABLE_JIT=1 the same source runs as plain Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import MissingExtra
+
+try:
+    from numba import config, njit, types
+except ImportError as exc:
+    raise MissingExtra("gateway", "numba", purpose="transcoding batches") from exc
+
+__all__ = [
+    "BYTES",
+    "INT",
+    "INTS",
+    "OUT",
+    "PAIR",
+    "ByteArray",
+    "IntArray",
+    "cache_misses",
+    "kernel",
+    "kernels",
+]
+
+ByteArray = NDArray[np.uint8]
+IntArray = NDArray[np.int64]
+
+INT = types.int64
+"""Every scalar: one width and one signedness, because int64 with uint64 becomes a float in Numba."""
+BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+"""An input: contiguous and read-only, so that `bytes` fits as well as a `bytearray`."""
+OUT = types.uint8[::1]
+"""An output of bytes."""
+INTS = types.int64[::1]
+"""An output of numbers."""
+PAIR = types.UniTuple(types.int64, 2)
+"""A value and the position behind it; a negative position is an error."""
+
+# A kernel allocates nothing, so Numba's reference counting of arrays is switched off: with it each call
+# from kernel to kernel costs two atomic operations per array, and the whole is five times slower.
+_OPTIONS = {"nogil": True, "_nrt": False, "forceinline": True}
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_stamps: dict[int, str] = {}
+_kernels: dict[str, Any] = {}
+
+
+def kernel(signature: Any, *, boundscheck: bool = True) -> Callable[[_Function], _Function]:
+    """Compile a function for one signature, without the GIL, with bounds checks unless told otherwise."""
+
+    def make(function: _Function) -> _Function:
+        options = _OPTIONS | {"boundscheck": boundscheck}
+        stamp = _stamp(function, f"{signature}{options}")
+        made = function if config.DISABLE_JIT else _compile(function, signature, options, stamp)
+        _stamps[id(made)] = stamp
+        return cast(_Function, made)
+
+    return make
+
+
+def kernels() -> dict[str, Any]:
+    """Give every compiled kernel by module and name; empty when they run as plain Python."""
+    return dict(_kernels)
+
+
+def cache_misses() -> int:
+    """Count the kernels that this process had to compile because no cache had them."""
+    return sum(sum(made.stats.cache_misses.values()) for made in _kernels.values())
+
+
+def _compile(function: Any, signature: Any, options: dict[str, bool], stamp: str) -> Any:
+    name = f"{function.__module__}.{function.__name__}"
+    # Numba names its cache file after __qualname__ and looks only at this function's own file for
+    # changes; the stamp covers the kernels it calls, so an edited callee is never linked stale.
+    function.__qualname__ = f"{function.__name__}_{stamp}"
+    try:
+        made = njit(signature, cache=True, **options)(function)
+    except RuntimeError as exc:
+        # Neither the package's folder nor the user's cache folder can be written: compile in memory.
+        if "cannot cache function" not in str(exc):
+            raise
+        made = njit(signature, **options)(function)
+    _kernels[name] = made
+    return made
+
+
+def _stamp(function: Any, form: str) -> str:
+    """Digest a function, the form it is compiled to, the constants and, through their stamps, the kernels that it names."""
+    code: CodeType = function.__code__
+    digest = hashlib.sha256(code.co_code + repr((code.co_consts, form)).encode())
+    for name in code.co_names:
+        value = function.__globals__.get(name)
+        digest.update(f"{name}={_stamps.get(id(value)) or _constant(value)};".encode())
+    return digest.hexdigest()[:8]
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return hashlib.sha256(value.tobytes()).hexdigest()
+    return repr(value) if isinstance(value, int | str | bytes | tuple) else ""

@@ -1,0 +1,69 @@
+"""UTF-8 as Unicode defines it (section 3.9, table 3-7): no surrogates, no overlong forms."""
+
+from __future__ import annotations
+
+from penstock.wire.kernels.jit import BYTES, INT, ByteArray, kernel
+from penstock.wire.kernels.varint import byte_at
+
+__all__ = ["is_utf8"]
+
+
+@kernel(INT(INT))
+def _length(lead: int) -> int:
+    """Give the length of a sequence by its first byte; 0 if none begins so."""
+    if lead < 0x80:
+        return 1
+    if lead < 0xC2:
+        return 0
+    if lead < 0xE0:
+        return 2
+    if lead < 0xF0:
+        return 3
+    return 4 if lead < 0xF5 else 0
+
+
+@kernel(INT(INT, INT))
+def _second_fits(lead: int, second: int) -> int:
+    """Check the second byte, whose range depends on the first (table 3-7)."""
+    low = 0x80
+    high = 0xBF
+    if lead == 0xE0:
+        low = 0xA0
+    elif lead == 0xED:
+        high = 0x9F
+    elif lead == 0xF0:
+        low = 0x90
+    elif lead == 0xF4:
+        high = 0x8F
+    return int(low <= second <= high)
+
+
+@kernel(INT(BYTES, INT, INT), boundscheck=False)
+def _is_ascii(data: ByteArray, pos: int, end: int) -> int:
+    """Say 1 if no byte of data[pos:end] has its high bit set; the range is checked once, then read unchecked."""
+    if pos < 0 or end > len(data):
+        raise IndexError("range leaves its array")
+    bits = 0
+    for i in range(pos, end):
+        bits |= int(data[i])
+    return int(bits < 0x80)
+
+
+@kernel(INT(BYTES, INT, INT))
+def is_utf8(data: ByteArray, pos: int, end: int) -> int:
+    """Say 1 if data[pos:end] is UTF-8, else 0."""
+    if _is_ascii(data, pos, end):
+        return 1
+    while pos < end:
+        lead = byte_at(data, pos)
+        if lead < 0x80:
+            pos += 1
+            continue
+        length = _length(lead)
+        if length == 0 or pos + length > end or _second_fits(lead, byte_at(data, pos + 1)) == 0:
+            return 0
+        for i in range(pos + 2, pos + length):
+            if byte_at(data, i) & 0xC0 != 0x80:
+                return 0
+        pos += length
+    return 1
