@@ -71,7 +71,7 @@ class Server:
     def _endpoint(self, host: str, default_port: int | None) -> tuple[str, int]:
         try:
             parts = urlsplit(f"//{host}")
-            name, port = parts.hostname, parts.port or default_port
+            name, port = parts.hostname, default_port if parts.port is None else parts.port
         except ValueError:
             name, port = None, None
         if not name or not port:

@@ -39,7 +39,7 @@ class Position:
 class Leaf:
     """A single value; the text None is YAML's null: the key is there and says nothing."""
 
-    text: str | None
+    text: str | None = field(repr=False)
     position: Position
     size: int = 1
 
@@ -80,7 +80,7 @@ def parse_tree(text: str, file: str) -> Branch:
     """Build the tree of one YAML document.
 
     >>> parse_tree("a: {b: 1}", "x.yaml").children["a"].children["b"]
-    Leaf(text='1', position=Position(file='x.yaml', line=1, column=8), size=1)
+    Leaf(position=Position(file='x.yaml', line=1, column=8), size=1)
     """
     builder = _Builder(file)
     for event in _events(text, file):
@@ -94,7 +94,10 @@ def parse_tree(text: str, file: str) -> Branch:
 
 
 def _events(text: str, file: str) -> Iterator[Event]:
-    """Translate every way in which the YAML parser can fail."""
+    """Translate every way in which the YAML parser can fail.
+
+    `from None`: the parser's own errors quote the lines around, and a password may stand there.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -103,12 +106,12 @@ def _events(text: str, file: str) -> Iterator[Event]:
     except MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         position = Position(file, mark.line + 1, mark.column + 1) if mark else Position(file)
-        raise ConfigError("this is not YAML", where=str(position), why=exc.problem or exc.context) from exc
+        raise ConfigError("this is not YAML", where=str(position), why=exc.problem or exc.context) from None
     except YAMLError as exc:
-        raise ConfigError("this is not YAML", where=file, why=str(exc).partition("\n")[0]) from exc
+        raise ConfigError("this is not YAML", where=file, why=str(exc).partition("\n")[0]) from None
     # An escape beyond Unicode or a broken directive escapes the parser as one of these.
     except (ValueError, OverflowError, LookupError, AttributeError, AssertionError) as exc:
-        raise ConfigError("this is not YAML", where=file, why=str(exc) or type(exc).__name__) from exc
+        raise ConfigError("this is not YAML", where=file, why=str(exc) or type(exc).__name__) from None
 
 
 @dataclass(slots=True)

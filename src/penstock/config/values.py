@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.config.keys import Key
@@ -42,7 +42,8 @@ class Value:
 
     name: str
     key: Key
-    text: str | None
+    text: str | None = field(repr=False)
+    """As it was written; a plain secret too, so it stays out of the repr."""
     origin: Origin
 
     def get(self) -> object:
