@@ -12,6 +12,7 @@ PenstockError              what happened, where, why, and the next step
 │   ├── UnsupportedFormat  it is in an event format that nobody registered here
 │   └── CannotEncode       the event has something the target cannot carry
 ├── WireError              bytes on a socket that break their protocol
+│   └── RecordsError       records in a batch that cannot be taken; has Kafka's error code
 ├── ClusterError           a broker or registry said no
 │   └── Unreachable        ... or said nothing                                    exit 5
 ├── Refused                we will not do it: dangerous                           exit 4
@@ -49,6 +50,7 @@ __all__ = [
     "NotACloudEvent",
     "PenstockError",
     "PortTaken",
+    "RecordsError",
     "Refused",
     "StartupError",
     "Unreachable",
@@ -185,6 +187,18 @@ class WireError(PenstockError):
     """Bytes from a socket or a log break the rules of their protocol."""
 
     code = "PK410"
+
+
+class RecordsError(WireError):
+    """Records in a Kafka batch cannot be taken; `error_code` is the number that answers the client."""
+
+    code = "PK411"
+
+    def __init__(
+        self, what: str, *, error_code: int, where: str | None = None, why: str | None = None
+    ) -> None:
+        super().__init__(what, where=where, why=why)
+        self.error_code = error_code
 
 
 class ClusterError(PenstockError):

@@ -149,7 +149,7 @@ def unescape(data: ByteArray, name: int, name_size: int, value: int, value_size:
         return PLAIN, name_size, value_size
     letter = byte_at(data, name + _MARK_SIZE)
     kind = letter | _CAPITAL
-    known = kind == _T or kind == _B or (kind == _N and value_size == 0)
+    known = kind in (_T, _B) or (kind == _N and value_size == 0)
     if not known or byte_at(data, name + _MARK_SIZE + 1) != _TILDE:
         return PLAIN, name_size, value_size
     real_name = name_size - _ESCAPE_SIZE

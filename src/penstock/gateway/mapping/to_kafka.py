@@ -209,7 +209,7 @@ def _timestamp(said: IntArray, publish_time: int) -> int:
     if said[KEPT] == 0:
         said[BASE_TIMESTAMP] = timestamp
     said[MAX_TIMESTAMP] = max(said[MAX_TIMESTAMP], timestamp)
-    return timestamp - said[BASE_TIMESTAMP]
+    return int(timestamp - said[BASE_TIMESTAMP])
 
 
 @kernel(INT(BYTES, BYTES, INT, INT, INT, INTS, INTS, OUT, INT))
@@ -315,7 +315,7 @@ def message_to_record(
     out: ByteArray,
     at: int,
 ) -> int:
-    """Carry one message that is not in a batch: MessageMetadata head[pos:end], payload body[value:value_end]."""
+    """Carry one message that is in no batch: MessageMetadata head[pos:end], payload body[value:value_end]."""
     _begin(facts)
     error = _listen(head, pos, end, ENTRY, facts, room)
     if error < 0:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from penstock.wire.kernels.base64 import base64_decoded_size, base64_size, decode_base64, encode_base64
 from penstock.wire.kernels.checksum import crc32c, crc32c_range
 from penstock.wire.kernels.copying import copy, write_u32
+from penstock.wire.kernels.hashing import murmur2, partition_of
 from penstock.wire.kernels.jit import (
     BYTES,
     INT,
@@ -33,7 +34,6 @@ from penstock.wire.kernels.jit import (
     cache_misses,
     kernel,
 )
-from penstock.wire.kernels.hashing import murmur2, partition_of
 from penstock.wire.kernels.protobuf import BAD_FIELD, read_field, scan
 from penstock.wire.kernels.utf8 import is_utf8
 from penstock.wire.kernels.varint import (

@@ -98,7 +98,7 @@ def _compile(function: Any, signature: Any, options: dict[str, bool], stamp: str
 
 
 def _stamp(function: Any, form: str) -> str:
-    """Digest a function, the form it is compiled to, the constants and, through their stamps, the kernels that it names."""
+    """Digest a function, its form, its constants and, through their stamps, the kernels it calls."""
     code: CodeType = function.__code__
     digest = hashlib.sha256(code.co_code + repr((code.co_consts, form)).encode())
     for name in code.co_names:

@@ -40,7 +40,7 @@ def _second_fits(lead: int, second: int) -> int:
 
 @kernel(INT(BYTES, INT, INT), boundscheck=False)
 def _is_ascii(data: ByteArray, pos: int, end: int) -> int:
-    """Say 1 if no byte of data[pos:end] has its high bit set; the range is checked once, then read unchecked."""
+    """Say 1 if data[pos:end] is ASCII; the range is checked once, then read unchecked."""
     if pos < 0 or end > len(data):
         raise IndexError("range leaves its array")
     bits = 0
