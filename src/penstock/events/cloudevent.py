@@ -44,10 +44,8 @@ class CloudEvent:
         texts, types = _texts(attributes)
         if not is_valid(texts):
             _refuse(texts, types)
-        if not (type(data) is bytes or isinstance(data, (Json, Absent))):
-            raise UsageError(
-                f"data cannot be a {type(data).__name__}", next="give bytes, Json(value), or leave it out"
-            )
+        if type(data) is not bytes:
+            _check_data(data, texts.get("datacontenttype"))
         self._attributes = texts
         self._types = types
         self._data = data
@@ -253,7 +251,22 @@ def _texts(attributes: Mapping[str, AttributeValue]) -> tuple[dict[str, str], Ty
     return texts, types or NO_TYPES
 
 
+def _check_data(data: object, media_type: str | None) -> None:
+    if not isinstance(data, (Json, Absent)):
+        raise UsageError(
+            f"data cannot be a {type(data).__name__}", next="give bytes, Json(value), or leave it out"
+        )
+    if isinstance(data, Json) and media_type is not None and not is_json(media_type):
+        # JSON format 3.1.2: a JSON value cannot be data of another media type.
+        raise InvalidEvent(
+            f"data is a JSON value, but datacontenttype is {media_type}",
+            attribute="datacontenttype",
+            clause="JSON format 3.1.2",
+            fix="give the data as bytes",
+        )
+
+
 def _refuse(texts: Mapping[str, str], types: Types) -> None:
     for finding in findings(texts, types):
-        if finding.severity is Severity.ERROR:
+        if finding.severity is not Severity.WARNING:
             raise finding.error()

@@ -37,10 +37,14 @@ class Mode(Enum):
 
 
 class Severity(Enum):
-    """A warning breaks a SHOULD, an error breaks a MUST."""
+    """How much a broken rule costs."""
 
     WARNING = "warning"
+    """A SHOULD; no level minds."""
     ERROR = "error"
+    """A MUST that `lenient` forgives."""
+    FATAL = "fatal"
+    """A MUST without which there is no event."""
 
 
 class Verdict(Enum):

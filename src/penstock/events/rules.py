@@ -14,7 +14,7 @@ from penstock.events.reading import Finding, Severity
 from penstock.events.timestamp import is_timestamp
 from penstock.events.types import READERS, AttributeType
 
-__all__ = ["CORE", "REQUIRED", "findings", "is_name", "is_uri_reference", "is_valid"]
+__all__ = ["CORE", "NON_EMPTY", "REQUIRED", "findings", "is_name", "is_sound", "is_uri_reference", "is_valid"]
 
 CORE: Mapping[str, AttributeType] = {
     "specversion": AttributeType.STRING,
@@ -29,7 +29,7 @@ CORE: Mapping[str, AttributeType] = {
 REQUIRED = ("specversion", "id", "source", "type")
 SPECVERSION = "1.0"
 # core: each "MUST be a non-empty string"; partitionkey by the Partitioning extension.
-_NON_EMPTY = frozenset(CORE) | {"partitionkey"}
+NON_EMPTY = frozenset(CORE) | {"partitionkey"}
 LONG_NAME = 20
 
 _NAME = re.compile(r"[a-z0-9]+", re.ASCII)
@@ -77,6 +77,11 @@ def is_text(text: str) -> bool:
 
 def is_valid(attributes: Mapping[str, str]) -> bool:
     """Tell whether the attributes make a valid event: required ones, names, text and types."""
+    return (attributes.keys() <= _names or _learn_names(attributes)) and is_sound(attributes)
+
+
+def is_sound(attributes: Mapping[str, str]) -> bool:
+    """Tell the same of attributes whose names are known to be legal."""
     get = attributes.get
     source, time, media_type = get("source"), get("time"), get("datacontenttype")
     return bool(
@@ -85,8 +90,7 @@ def is_valid(attributes: Mapping[str, str]) -> bool:
         and get("type")
         and source
         and _is_reference(source)
-        and (attributes.keys() <= _names or _learn_names(attributes))
-        and is_text("".join(attributes.values()))
+        and ("".join(attributes.values()).isprintable() or is_text("".join(attributes.values())))
         and (time is None or is_timestamp(time))
         and (media_type is None or media_type in _media_types or _learn_media_type(media_type))
         and get("subject") != ""
@@ -117,10 +121,9 @@ def findings(
     yield from _missing(attributes)
     for name, text in attributes.items():
         yield from _name_findings(name)
-        if text == "" and name in _NON_EMPTY:
-            yield Finding(
-                f"{name} is empty", name, f"core, {name}: non-empty", f"give {name} a value or leave it out"
-            )
+        if text == "" and name in NON_EMPTY:
+            cost = Severity.FATAL if name in REQUIRED else Severity.ERROR
+            yield Finding(f"{name} is empty", name, f"core, {name}: non-empty", f"give {name} a value", cost)
         else:
             kind = CORE.get(name) or types.get(name, AttributeType.STRING)
             yield from _value_findings(name, text, kind)
@@ -129,17 +132,12 @@ def findings(
 def _missing(attributes: Mapping[str, str]) -> Iterator[Finding]:
     for name in REQUIRED:
         if name not in attributes:
-            yield Finding(
-                f"{name} is missing", name, f"core, {name}: REQUIRED", f"the producer must set {name}"
-            )
+            fix = f"the producer must set {name}"
+            yield Finding(f"{name} is missing", name, f"core, {name}: REQUIRED", fix, Severity.FATAL)
     version = attributes.get("specversion", SPECVERSION)
     if version not in (SPECVERSION, ""):
-        yield Finding(
-            f"specversion {version[:40]!r} is not known here",
-            "specversion",
-            "core, specversion",
-            "send specversion 1.0",
-        )
+        what = f"specversion {version[:40]!r} is not known here"
+        yield Finding(what, "specversion", "core, specversion", "send specversion 1.0", Severity.FATAL)
 
 
 def _name_findings(name: str) -> Iterator[Finding]:
@@ -156,12 +154,10 @@ def _name_findings(name: str) -> Iterator[Finding]:
 def _value_findings(name: str, text: str, kind: AttributeType) -> Iterator[Finding]:
     illegal = None if text.isprintable() else _ILLEGAL.search(text)
     if illegal:
-        yield Finding(
-            f"{name} holds the character U+{ord(illegal[0]):04X}",
-            name,
-            "core, String",
-            "remove control characters",
-        )
+        what = f"{name} holds the character U+{ord(illegal[0]):04X}"
+        # A surrogate has no UTF-8: no binding could carry the event on.
+        cost = Severity.FATAL if "\ud800" <= illegal[0] <= "\udfff" else Severity.ERROR
+        yield Finding(what, name, "core, String", "remove control characters", cost)
         return
     if not _IS_OF_TYPE[kind](text):
         yield Finding(

@@ -12,7 +12,7 @@ import calendar
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
-__all__ = ["is_timestamp", "read_nanoseconds", "read_timestamp", "write_timestamp"]
+__all__ = ["is_timestamp", "read_nanoseconds", "read_timestamp", "write_nanoseconds", "write_timestamp"]
 
 # RFC 3339 5.6, date-time; the space is only for `lenient`, see `is_timestamp`.
 _DATE_TIME = re.compile(
@@ -28,6 +28,12 @@ _NANO_DIGITS = 9
 
 def is_timestamp(text: str, *, space: bool = False) -> bool:
     """Tell whether the text is a date-time of RFC 3339; `space` also allows a space for the T."""
+    try:
+        if _COMMON(text):
+            datetime.fromisoformat(text)
+            return True
+    except ValueError:
+        pass  # a day that does not exist, or a leap second
     try:
         match = _parts(text)
     except ValueError:
@@ -60,6 +66,21 @@ def read_nanoseconds(text: str) -> int:
     seconds = calendar.timegm(moment.utctimetuple())
     fraction = (match[7] or "")[:_NANO_DIGITS].ljust(_NANO_DIGITS, "0")
     return seconds * 10**9 + int(fraction)
+
+
+def write_nanoseconds(seconds: int, nanos: int) -> str:
+    """Write seconds and nanoseconds since the epoch in UTC, with 0, 3, 6 or 9 digits of fraction.
+
+    >>> write_nanoseconds(0, 120_000_000)
+    '1970-01-01T00:00:00.120Z'
+    """
+    if not 0 <= nanos < 10**9:
+        raise ValueError("nanoseconds are not between 0 and 999 999 999")
+    fraction = f".{nanos:09d}" if nanos else ""
+    while fraction.endswith("000"):
+        fraction = fraction[:-3]
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    return f"{moment:%Y}".zfill(4) + f"{moment:-%m-%dT%H:%M:%S}{fraction}Z"
 
 
 def write_timestamp(moment: datetime) -> str:

@@ -1,0 +1,217 @@
+"""The Kafka protocol binding for CloudEvents (1.0.3, spec 000): records to events and back.
+
+Decisions where the binding is silent (rows 59 to 64 of the behaviour list): header names are exact
+at the level `strict`; `lenient` also takes other cases, never two spellings of one; a repeated
+header is refused by `strict`, the last one wins in `lenient`; a null header is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from penstock.errors import CannotEncode, EventError, InternalError, InvalidEvent, NotACloudEvent
+from penstock.events.bindings.key import KeyMapper, as_bytes
+from penstock.events.cloudevent import CloudEvent
+from penstock.events.content import Json, absent
+from penstock.events.draft import Draft, conclude, failed
+from penstock.events.formats import FORMATS, Formats
+from penstock.events.headers import CONTENT_TYPE, DASH, PREFIX, header_of, known, read_headers, written
+from penstock.events.media import is_batch, is_cloudevents
+from penstock.events.reading import Finding, Level, Mode, Reading, Severity
+from penstock.events.rules import is_sound
+from penstock.events.types import AttributeType
+from penstock.record import Headers, KafkaRecord
+
+__all__ = ["KafkaBinding"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaBinding:
+    """Reads and writes events as Kafka records.
+
+    >>> event = CloudEvent({"id": "1", "source": "/shop", "type": "order.placed"})
+    >>> record = KafkaBinding().encode(event, key=b"customer-7")
+    >>> record.headers[0], record.value
+    (('ce_id', b'1'), None)
+    >>> KafkaBinding().decode(record) == event
+    True
+    """
+
+    mode: Mode = Mode.BINARY
+    format: str = "json"
+    """The event format of structured mode."""
+    key_mapper: KeyMapper | None = None
+    """Asked for a key when the caller gives none."""
+    repeat_headers: bool = False
+    """Structured mode also writes the headers of binary mode (3.3.3)."""
+    target_has_headers: bool = True
+    """False for brokers before 0.11 and for clients without headers."""
+    dash: bool = False
+    """Also read `ce-` names, which one SDK wrote until 2024."""
+    types: Mapping[str, AttributeType] = field(default_factory=dict)
+    """Declared types of extensions, because headers carry text only."""
+    formats: Formats = FORMATS
+
+    def decode(self, record: KafkaRecord) -> CloudEvent:
+        """Read one record at the level `strict`."""
+        event = self._plain(record)
+        return event if event is not None else _event(self.read(record))
+
+    def read(self, record: KafkaRecord, level: Level = Level.STRICT) -> Reading:
+        """Read one record at any level."""
+        try:
+            media_type = self._content_type(record, level)
+            if is_batch(media_type):
+                # Kafka 1.3: "does not currently support the batch content mode".
+                raise InvalidEvent("a batch cannot be read from Kafka", clause="Kafka 1.3")
+            # Kafka 3: structured if content-type is prefixed with application/cloudevents.
+            draft = self._structured(record, media_type) if is_cloudevents(media_type) else None
+            return conclude(draft or self._binary(record, level), level)
+        except EventError as error:
+            return failed(error, level)
+
+    def foreign(self, record: KafkaRecord) -> Headers:
+        """Give the headers that belong to the application, in order, repeated and null ones included."""
+        return tuple(
+            header
+            for header in record.headers
+            if header[0] != CONTENT_TYPE and not header[0].startswith(self._prefixes)
+        )
+
+    def encode(
+        self, event: CloudEvent, *, key: bytes | str | None = None, headers: Headers = ()
+    ) -> KafkaRecord:
+        """Write one event; `key` and foreign `headers` travel beside it."""
+        # Kafka 3.1: the key of the user by default; a mapper is opt-in and does not change the event.
+        if key is None and self.key_mapper is not None:
+            key = self.key_mapper(event)
+        value, own = _ENCODERS[self.mode](self, event)
+        return KafkaRecord(value=value, key=as_bytes(key), headers=own + headers if headers else own)
+
+    @property
+    def _prefixes(self) -> tuple[str, ...]:
+        return (PREFIX, DASH) if self.dash else (PREFIX,)
+
+    def _plain(self, record: KafkaRecord) -> CloudEvent | None:
+        """Read a record in which all is plain and valid; None sends it the thorough way."""
+        attributes = _collect(record.headers)
+        if attributes is None:
+            attributes = _collect(tuple(h for h in record.headers if known.get(h[0], "") is not None))
+            if attributes is None:
+                return None
+        value = record.value
+        media_type = attributes.get("datacontenttype")
+        if media_type is not None and is_cloudevents(media_type):
+            return None if value is None or is_batch(media_type) else self._decode(value, media_type, record)
+        if self.types or not is_sound(attributes):
+            return None
+        return CloudEvent.unchecked(attributes, absent if value is None else value)
+
+    def _decode(self, value: bytes, media_type: str, record: KafkaRecord) -> CloudEvent:
+        return self.formats.get(media_type, record).decode(value)
+
+    def _content_type(self, record: KafkaRecord, level: Level) -> str:
+        found = ""
+        for name, raw in record.headers:
+            spelled = name if level is Level.STRICT else name.lower()
+            if spelled == CONTENT_TYPE and raw is not None:
+                found = raw.decode("utf-8", "replace")
+        return found
+
+    def _structured(self, record: KafkaRecord, media_type: str) -> Draft:
+        event_format = self.formats.get(media_type, record)
+        if record.value is None:
+            # Kafka 3.3.2: in structured mode the message "still has a data section".
+            raise InvalidEvent("a structured event has no value", attribute="data", clause="Kafka 3.3.2")
+        draft = event_format.draft(record.value)
+        draft.mode = Mode.STRUCTURED
+        draft.findings.extend(self._mismatches(record, draft))
+        return draft
+
+    def _mismatches(self, record: KafkaRecord, draft: Draft) -> list[Finding]:
+        """Compare repeated headers (3.3.3) with the payload, which wins."""
+        found = []
+        for name, raw in record.headers:
+            attribute = name[len(PREFIX) :] if name.startswith(PREFIX) else None
+            if attribute is None or raw is None:
+                continue
+            if draft.attributes.get(attribute, "").encode("utf-8", "replace") != raw:
+                what = f"header {name} differs from the event in the value; the value is taken"
+                found.append(Finding(what, attribute, "Kafka 3.3.3", severity=Severity.WARNING))
+        return found
+
+    def _binary(self, record: KafkaRecord, level: Level) -> Draft:
+        draft = Draft(data=absent if record.value is None else record.value)
+        claimed = read_headers(draft, record.headers, dash=self.dash, lenient=level is not Level.STRICT)
+        if not claimed:
+            raise NotACloudEvent(
+                "the record has no CloudEvents header and no CloudEvents content-type",
+                why="Kafka 3",
+                next="treat it as a plain record",
+            )
+        draft.types = {name: kind for name, kind in self.types.items() if name in draft.attributes}
+        return draft
+
+
+def _collect(headers: Headers) -> dict[str, str] | None:
+    """Give attributes if every header is known, ours, text and there once."""
+    attributes: dict[str | None, str] = {}
+    try:
+        for name, raw in headers:
+            attributes[known[name]] = raw.decode()  # type: ignore[union-attr]
+    except (KeyError, AttributeError, UnicodeDecodeError):
+        return None
+    plain = len(attributes) == len(headers) and None not in attributes
+    return cast("dict[str, str]", attributes) if plain else None
+
+
+def _event(reading: Reading) -> CloudEvent:
+    if reading.event is None:
+        raise InternalError("a strict reading ended without an event")
+    return reading.event
+
+
+def _encode_binary(binding: KafkaBinding, event: CloudEvent) -> tuple[bytes | None, Headers]:
+    if not binding.target_has_headers:
+        raise CannotEncode(
+            "binary mode needs record headers, which the target does not have",
+            why="Kafka 1.3: 0.10 and below MUST only use structured mode",
+            next="use structured mode",
+        )
+    # Kafka 3.2.2: no data is no value.
+    return event.data_bytes, _headers(event)
+
+
+def _headers(event: CloudEvent) -> Headers:
+    get = written.get
+    headers = tuple(
+        [(get(name) or header_of(name), text.encode()) for name, text in event._attributes.items()]
+    )
+    if isinstance(event.data, Json) and event.datacontenttype is None:
+        # JSON format 3.1.2: an implied application/json is made explicit.
+        headers += ((CONTENT_TYPE, b"application/json"),)
+    return headers
+
+
+def _encode_structured(binding: KafkaBinding, event: CloudEvent) -> tuple[bytes, Headers]:
+    event_format = binding.formats.named(binding.format)
+    # Kafka 3.3.1: "If present", so a target without headers gets none.
+    marker: Headers = (
+        ((CONTENT_TYPE, event_format.media_type.encode()),) if binding.target_has_headers else ()
+    )
+    if binding.repeat_headers and binding.target_has_headers:
+        marker += tuple(header for header in _headers(event) if header[0] != CONTENT_TYPE)
+    return event_format.encode(event), marker
+
+
+def _refuse_batch(binding: KafkaBinding, event: CloudEvent) -> tuple[bytes | None, Headers]:
+    raise CannotEncode("Kafka has no batch mode", why="Kafka 1.3", next="use binary or structured mode")
+
+
+_ENCODERS: Mapping[Mode, Callable[[KafkaBinding, CloudEvent], tuple[bytes | None, Headers]]] = {
+    Mode.BINARY: _encode_binary,
+    Mode.STRUCTURED: _encode_structured,
+    Mode.BATCH: _refuse_batch,
+}
