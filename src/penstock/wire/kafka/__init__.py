@@ -1,1 +1,41 @@
-"""The Kafka protocol as bytes: frames, record batch v2, error codes, hot answers."""
+"""The Kafka protocol as bytes: frames, requests, answers, record batch v2, error codes.
+
+| module        | what is in it                                                                    |
+|---------------|----------------------------------------------------------------------------------|
+| apis          | `APIS`: key, name, versions of Kafka 4.3.1, first flexible version               |
+| error_codes   | `ErrorCode`: name, code, retriable                                               |
+| requests      | `decode_request_header`, `decode_request` (bodies by kio)                        |
+| responses     | `response_frame`, `response_pieces` (no copy), `encode_body` (rare ones, by kio)  |
+| answers       | encoders of the hot answers, one module each                                     |
+| record_batch  | `read_batches`, `RecordBatch.check` and `.records`, `write_batch_head`           |
+| compression   | none, gzip, snappy, lz4, zstd, inflated to a limit                               |
+| primitives    | classic and compact strings, lengths and tags                                    |
+
+Frames are cut by `penstock.wire.framing.FrameBuffer`. Bytes that break the protocol raise WireError,
+records that cannot be taken raise RecordsError with the error code for the client.
+"""
+
+from __future__ import annotations
+
+from penstock.wire.kafka.apis import APIS, Api
+from penstock.wire.kafka.compression import Compression
+from penstock.wire.kafka.error_codes import ErrorCode
+from penstock.wire.kafka.record_batch import RecordBatch, read_batches, write_batch_head
+from penstock.wire.kafka.requests import RequestHeader, decode_request, decode_request_header
+from penstock.wire.kafka.responses import encode_body, response_frame, response_pieces
+
+__all__ = [
+    "APIS",
+    "Api",
+    "Compression",
+    "ErrorCode",
+    "RecordBatch",
+    "RequestHeader",
+    "decode_request",
+    "decode_request_header",
+    "encode_body",
+    "read_batches",
+    "response_frame",
+    "response_pieces",
+    "write_batch_head",
+]

@@ -1,0 +1,100 @@
+"""Frames with a four-byte size in front, big end first: how both protocols cut their stream.
+
+Sans-IO: bytes go in through `writable` and `wrote` (no copy, for a BufferedProtocol) or `receive`
+(a copy), whole frames come out of `frames`, in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.errors import WireError
+from penstock.wire.buffer import Buffer
+
+__all__ = ["SIZE_BYTES", "FrameBuffer"]
+
+SIZE_BYTES = 4
+_FIRST = 64 * 1024
+_KEEP = 4
+
+
+class FrameBuffer:
+    """Bytes from a peer in, whole frames out.
+
+    A frame is a view into the buffer and is valid until the next `writable` or `receive`. The buffer
+    grows with the bytes that have come, not with the size that a peer announces.
+
+    >>> buffer = FrameBuffer(limit=1024)
+    >>> buffer.receive(bytes.fromhex("00000003 616263 0000"))
+    >>> [bytes(frame) for frame in buffer.frames()]
+    [b'abc']
+    >>> len(buffer)
+    2
+    """
+
+    def __init__(self, *, limit: int, first: int = _FIRST) -> None:
+        self._limit = limit
+        self._first = first
+        self._store = bytearray(first)
+        self._start = 0
+        self._end = 0
+
+    def __len__(self) -> int:
+        """Count the bytes that wait for the rest of their frame."""
+        return self._end - self._start
+
+    def writable(self, least: int = 1) -> memoryview:
+        """Give room for at least so many bytes; tell `wrote` how many were put there."""
+        if self._start == self._end:
+            self._reset()
+        room = len(self._store) - self._end
+        if room < least or (self._start and room < len(self._store) // 4):
+            self._move(least)
+        return memoryview(self._store)[self._end :]
+
+    def wrote(self, count: int) -> None:
+        """Take in `count` bytes that were put into `writable`."""
+        self._end += count
+
+    def receive(self, data: Buffer) -> None:
+        """Take in a copy of `data`."""
+        self.writable(len(data))[: len(data)] = data
+        self.wrote(len(data))
+
+    def frames(self) -> Iterator[memoryview]:
+        """Give every whole frame, without its size; raise WireError on a size that cannot be."""
+        view = memoryview(self._store)
+        while (size := self._next_size()) is not None:
+            begin = self._start + SIZE_BYTES
+            if begin + size > self._end:
+                return
+            self._start = begin + size
+            yield view[begin : self._start]
+
+    def _next_size(self) -> int | None:
+        if len(self) < SIZE_BYTES:
+            return None
+        head = self._store[self._start : self._start + SIZE_BYTES]
+        size = int.from_bytes(head, "big", signed=True)
+        if not 0 <= size <= self._limit:
+            raise WireError(
+                f"a peer announced a frame of {size} bytes",
+                why=f"frames are from 0 to {self._limit} bytes here",
+                next="raise the limit if the peer is right, else look what is talking to this port",
+            )
+        return size
+
+    def _reset(self) -> None:
+        """Begin again at the front; give back what one large frame has taken."""
+        self._start = self._end = 0
+        if len(self._store) > _KEEP * self._first:
+            self._store = bytearray(self._first)
+
+    def _move(self, least: int) -> None:
+        """Bring what waits to the front, of a larger store if need be; frames handed out die here."""
+        rest = bytes(memoryview(self._store)[self._start : self._end])
+        needed = len(rest) + least
+        if needed > len(self._store):
+            self._store = bytearray(max(needed, 2 * len(self._store)))
+        self._store[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)
