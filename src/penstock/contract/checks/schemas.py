@@ -1,0 +1,105 @@
+"""Checks of the rules in `rules.schemas`: every schema compiles, every example fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from penstock.contract.codecs import SchemaProblem, compile_json_schema, first_error, parse_avro
+from penstock.contract.document import Contract
+from penstock.contract.finding import Report
+from penstock.contract.messages import Message, MessageExample, MessageTrait
+from penstock.contract.node import JsonValue, Node
+from penstock.contract.rules import schemas as rules
+from penstock.contract.schema import Schema, SchemaFormat
+
+__all__ = ["check_schemas"]
+
+
+def check_schemas(contract: Contract, report: Report) -> None:
+    """Report schemas that do not compile and examples that do not fit."""
+    compiled: dict[int, Any] = {}
+    for schema in contract.schemas:
+        compiled[id(schema)] = _CHECKS.get(schema.format, _accept)(schema, report)
+    for message in _messages(contract):
+        _check_headers(message, report)
+        for example in message.examples:
+            _check_example(message, example, compiled, report)
+
+
+def _check_json(schema: Schema, report: Report) -> Any:
+    try:
+        return compile_json_schema(schema.definition)
+    except SchemaProblem as problem:
+        report.add(rules.BAD_JSON_SCHEMA, _inside(schema, problem.path), problem=problem.message)
+        return None
+
+
+def _check_avro(schema: Schema, report: Report) -> Any:
+    try:
+        parse_avro(schema.definition)
+    except SchemaProblem as problem:
+        report.add(rules.BAD_AVRO, schema.node, problem=problem.message)
+
+
+def _accept(_schema: Schema, _report: Report) -> Any:
+    return None
+
+
+_CHECKS: Final = {SchemaFormat.JSON: _check_json, SchemaFormat.AVRO: _check_avro}
+
+
+def _inside(schema: Schema, path: tuple[str | int, ...]) -> Node:
+    """Find the node that a path inside the bundled schema means, as deep as it can be followed."""
+    at = schema.node
+    if path[:1] == ("definitions",) and len(path) > 1 and path[1] in schema.bundled:
+        at, path = schema.bundled[str(path[1])], path[2:]
+    return _descend(at, path)
+
+
+def _descend(node: Node, path: tuple[str | int, ...]) -> Node:
+    for step in path:
+        value = node.value
+        if isinstance(value, dict) and step in value:
+            node = value[str(step)]
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            node = value[step]
+    return node
+
+
+def _messages(contract: Contract) -> Iterator[MessageTrait]:
+    """Every message and message trait, each once."""
+    found: dict[int, MessageTrait] = {}
+    components = contract.components
+    for group in (components.messages, components.message_traits):
+        found |= {id(message): message for message in group.values()}
+    for channel in (*contract.channels.values(), *components.channels.values()):
+        found |= {id(message): message for message in channel.messages.values()}
+    return iter(found.values())
+
+
+def _check_headers(message: MessageTrait, report: Report) -> None:
+    headers = message.headers
+    if headers is None or headers.format is not SchemaFormat.JSON:
+        return
+    kind = headers.definition.get("type") if isinstance(headers.definition, dict) else headers.definition
+    if kind not in (None, "object", True):
+        report.add(rules.HEADERS_NOT_OBJECT, headers.node)
+
+
+def _check_example(
+    message: MessageTrait, example: MessageExample, compiled: dict[int, Any], report: Report
+) -> None:
+    payload = message.payload if isinstance(message, Message) else None
+    parts: tuple[tuple[str, Schema | None, JsonValue], ...] = (
+        ("headers", message.headers, dict(example.headers) if example.headers is not None else None),
+        ("payload", payload, example.payload),
+    )
+    for part, schema, value in parts:
+        validator = compiled.get(id(schema))
+        if validator is None or example.node.get(part) is None:
+            continue
+        problem = first_error(validator, value)
+        if problem is not None:
+            node = _descend(example.at(part), problem.path)
+            report.add(rules.EXAMPLE_BREAKS_SCHEMA, node, part=part, problem=problem.message)

@@ -1,0 +1,133 @@
+"""The files of one contract: which may be read, from where, and how much of them.
+
+Only files in the folder of the document are read, unless more is allowed; the network only if allowed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urljoin, urlsplit
+
+from penstock.contract.finding import Report
+from penstock.contract.node import Node
+from penstock.contract.parser import MAX_BYTES, parse
+from penstock.contract.pointer import Reference
+from penstock.errors import MissingExtra
+
+__all__ = ["Access", "CannotRead", "Files", "Forbidden"]
+
+MAX_FILES: Final = 500
+REMOTE_SECONDS: Final = 10.0
+
+
+class CannotRead(Exception):
+    """A file that is referred to cannot be read; the message is for the finding."""
+
+
+class Forbidden(Exception):
+    """A file that is referred to may not be read; the message is for the finding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What a document may make us read."""
+
+    remote: bool = False
+    outside: bool = False
+
+
+@dataclass(slots=True)
+class Files:
+    """The files read so far, each once; a file is known by the name it has in findings."""
+
+    root: Path
+    access: Access
+    report: Report
+    _trees: dict[str, Node | None] = field(default_factory=dict)
+    _digests: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each file that was read, by name."""
+        return dict(sorted(self._digests.items()))
+
+    def open_root(self, raw: bytes | None = None) -> Node | None:
+        """Read the document itself; `raw` if its bytes are known already."""
+        return self._load(str(self.root), raw if raw is not None else _read_file(self.root))
+
+    def open(self, reference: Reference, base: str) -> Node | None:
+        """Read the file that a reference in `base` names; None if it is broken, which is reported."""
+        name = self._name(reference, base)
+        if name not in self._trees:
+            if len(self._trees) >= MAX_FILES:
+                raise CannotRead(f"the contract has more than {MAX_FILES} files")
+            self._load(name, _fetch(name) if _is_url(name) else _read_file(Path(name)))
+        return self._trees[name]
+
+    def _load(self, name: str, raw: bytes) -> Node | None:
+        self._digests[name] = hashlib.sha256(raw).hexdigest()
+        tree = self._trees[name] = parse(raw, name, self.report)
+        return tree
+
+    def _name(self, reference: Reference, base: str) -> str:
+        if not reference.location:
+            return base
+        if reference.remote or _is_url(base):
+            if not self.access.remote:
+                raise Forbidden("on the network")
+            return urljoin(base, reference.location) if _is_url(base) else reference.location
+        return self._local(reference.location, base)
+
+    def _local(self, location: str, base: str) -> str:
+        try:
+            target = (Path(base).parent / location).resolve()
+            folder = self.root.parent.resolve()
+        except (OSError, RuntimeError, ValueError) as exc:
+            raise CannotRead("the path cannot be followed") from exc
+        if target.is_relative_to(folder):
+            return str(self.root.parent / target.relative_to(folder))
+        if not self.access.outside:
+            raise Forbidden("outside the document's folder")
+        return str(target)
+
+
+def _is_url(name: str) -> bool:
+    return name.startswith(("http://", "https://"))
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise CannotRead("there is no such file")
+        with path.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else None
+        raise CannotRead(reason or "the path cannot be opened") from exc
+
+
+def _fetch(url: str) -> bytes:
+    try:
+        import httpx
+    except ImportError as exc:
+        raise MissingExtra("contract", "httpx", purpose="reading a $ref from the network") from exc
+    if not urlsplit(url).hostname:
+        raise CannotRead("the address has no host")
+    try:
+        with httpx.stream("GET", url, timeout=REMOTE_SECONDS, follow_redirects=False) as answer:
+            answer.raise_for_status()
+            return _bounded(answer)
+    except (httpx.HTTPError, httpx.InvalidURL) as exc:
+        raise CannotRead(str(exc) or type(exc).__name__) from exc
+
+
+def _bounded(answer: object) -> bytes:
+    body = bytearray()
+    for chunk in answer.iter_bytes():  # type: ignore[attr-defined]
+        body += chunk
+        if len(body) > MAX_BYTES:
+            break
+    return bytes(body)

@@ -1,0 +1,74 @@
+"""The Pulsar bindings 0.1.0: server and channel; operations and messages have none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from penstock.contract.readers import boolean, integer, map_of, one_of, part, text, texts
+from penstock.contract.shape import NOTHING, Part, spec
+
+__all__ = ["PulsarChannel", "PulsarOverride", "PulsarRetention", "PulsarServer"]
+
+INT: Final = 2**31 - 1
+LONG: Final = 2**63 - 1
+_NO_INFINITY: Final = (
+    "Pulsar's -1 for infinite retention cannot be written in this binding; leave retention out and set it "
+    "on the namespace"
+)
+PARTITIONS: Final = integer(0, 10_000, hint="write 0 for a topic without partitions, or a number up to 10000")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarServer(Part):
+    """Server Binding Object: the tenant."""
+
+    SPEC_NAME: ClassVar[str] = "the Pulsar server binding"
+    tenant: str = spec(text, default="public")
+    binding_version: str | None = spec(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarRetention(Part):
+    """Retention Definition Object: how long acknowledged messages stay."""
+
+    SPEC_NAME: ClassVar[str] = "retention"
+    time: int = spec(integer(0, INT, hint=_NO_INFINITY), default=0)
+    """Minutes."""
+    size: int = spec(integer(0, LONG, hint=_NO_INFINITY), default=0)
+    """Megabytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarOverride(Part):
+    """What one environment changes (our extension x-penstock-environments)."""
+
+    SPEC_NAME: ClassVar[str] = "an override of x-penstock-environments"
+    partitions: int | None = spec(PARTITIONS, name="x-penstock-partitions")
+    retention: PulsarRetention | None = spec(part(PulsarRetention))
+    ttl: int | None = spec(integer(0, INT))
+    compaction: int | None = spec(integer(0, LONG))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarChannel(Part):
+    """Channel Binding Object: the namespace and its policies; partitions are our extension."""
+
+    SPEC_NAME: ClassVar[str] = "the Pulsar channel binding"
+    namespace: str | None = spec(text, required=True)
+    persistence: str | None = spec(one_of("persistent", "non-persistent"), required=True)
+    compaction: int | None = spec(integer(0, LONG))
+    """Threshold in megabytes."""
+    geo_replication: tuple[str, ...] | None = spec(texts, name="geo-replication")
+    retention: PulsarRetention | None = spec(part(PulsarRetention))
+    ttl: int | None = spec(
+        integer(0, INT, hint="ttl is a number of seconds; leave it out for no time to live")
+    )
+    deduplication: bool | None = spec(boolean)
+    binding_version: str | None = spec(text)
+    partitions: int = spec(PARTITIONS, name="x-penstock-partitions", default=1)
+    """0 is a topic without partitions; the binding itself has no field for it."""
+    environments: Mapping[str, PulsarOverride] = spec(
+        map_of(part(PulsarOverride)), name="x-penstock-environments", default=NOTHING
+    )

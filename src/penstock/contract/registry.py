@@ -1,0 +1,42 @@
+"""What the words of the Kafka bindings mean for a schema registry: vendors, id widths, strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+__all__ = ["DEFAULT_STRATEGY", "ID_WIDTHS", "STRATEGIES", "strategies_of", "strategy_name"]
+
+_CONFLUENT: Final = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
+_APICURIO: Final = (
+    "TopicIdStrategy",
+    "SimpleTopicIdStrategy",
+    "RecordIdStrategy",
+    "QualifiedRecordIdStrategy",
+    "TopicRecordIdStrategy",
+)
+STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"confluent": _CONFLUENT, "karapace": _CONFLUENT, "apicurio": _APICURIO + _CONFLUENT}
+)
+"""The naming strategies of each vendor; Apicurio serves Confluent's ones through its compatible API."""
+
+DEFAULT_STRATEGY: Final[Mapping[str, str]] = MappingProxyType({"apicurio": "TopicIdStrategy"})
+"""Vendors whose default is not TopicNameStrategy."""
+
+# The two Apicurio words changed their widths between its versions 2 and 3, so they give none here.
+ID_WIDTHS: Final[Mapping[str, int]] = MappingProxyType({"4": 4, "8": 8, "confluent": 4})
+
+
+def strategies_of(vendor: str | None) -> tuple[str, ...]:
+    """The strategies that a vendor knows; all of them if the vendor is not named or not known."""
+    return STRATEGIES.get((vendor or "").lower(), _CONFLUENT + _APICURIO)
+
+
+def strategy_name(written: str) -> str:
+    """Give the short name of a strategy, which may be written as a Java class.
+
+    >>> strategy_name("io.confluent.kafka.serializers.subject.RecordNameStrategy")
+    'RecordNameStrategy'
+    """
+    return written.rpartition(".")[2]

@@ -1,0 +1,1 @@
+"""The rules of the contract, one module per family; `table` gathers them."""

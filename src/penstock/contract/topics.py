@@ -1,0 +1,56 @@
+"""The names that a channel has on the clusters: a Kafka topic, a Pulsar topic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NewType
+
+from penstock.contract.channels import Channel
+from penstock.contract.servers import Server
+
+__all__ = ["KafkaTopic", "PulsarTopic", "fill", "is_kafka_topic", "kafka_topic", "pulsar_topic"]
+
+KafkaTopic = NewType("KafkaTopic", str)
+PulsarTopic = NewType("PulsarTopic", str)
+
+# Apache Kafka, Topic.java: legal characters and the longest name.
+_KAFKA_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+_BRACES: Final = re.compile(r"\{([^{}]*)\}")
+
+
+def is_kafka_topic(name: str) -> bool:
+    """Say whether Kafka takes a name for a topic.
+
+    >>> is_kafka_topic("orders.placed"), is_kafka_topic("a b/c"), is_kafka_topic("..")
+    (True, False, False)
+    """
+    return bool(_KAFKA_NAME.match(name)) and name not in (".", "..")
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """Put values in place of the names in braces; a name without a value stays.
+
+    >>> fill("orders.{env}.{x}", {"env": "dev"})
+    'orders.dev.{x}'
+    """
+    return _BRACES.sub(lambda match: values.get(match[1], match[0]), template)
+
+
+def kafka_topic(channel: Channel) -> str | None:
+    """The topic of a channel, perhaps with names in braces; None if it is not known."""
+    binding = channel.bindings.kafka
+    # Kafka bindings, Channel Binding Object: topic, if different from channel name; the topic wins.
+    return binding.topic if binding is not None and binding.topic else channel.address
+
+
+def pulsar_topic(channel: Channel, server: Server) -> str | None:
+    """The full topic name of a channel on a Pulsar server; None if it is not known."""
+    binding = channel.bindings.pulsar
+    if channel.address is None:
+        return None
+    tenant = server.bindings.pulsar.tenant if server.bindings.pulsar is not None else "public"
+    namespace = binding.namespace if binding is not None and binding.namespace else "default"
+    persistence = binding.persistence if binding is not None and binding.persistence else "persistent"
+    # Pulsar bindings do not say it: the address is the last part of the name {persistence}://{tenant}/{ns}/.
+    return f"{persistence}://{tenant}/{namespace}/{channel.address}"
