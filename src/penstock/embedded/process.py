@@ -13,23 +13,27 @@ from pathlib import Path
 
 from penstock.errors import StartupError
 
-__all__ = ["LAST_LINES", "ServerProcess", "last_lines"]
+__all__ = ["LAST_LINES", "ServerProcess", "last_lines", "telling_lines"]
 
-LAST_LINES = 15
+LAST_LINES = 10
+_CAUSES = (" ERROR ", " FATAL ", "Caused by:", "Error:")
 _GUARD = Path(__file__).with_name("guard.py")
 
 
 class ServerProcess:
     """A running server; `close` ends it, and so does the death of this process."""
 
-    def __init__(self, name: str, command: Sequence[str], *, log: Path, grace: float = 15.0) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], *, out: Path, log: Path | None = None, grace: float = 15.0
+    ) -> None:
         self.name = name
-        self.log = log
+        self.out = out
+        self.log = log or out
         self._grace = grace
-        log.parent.mkdir(parents=True, exist_ok=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
         # -I -S: the guard needs no site-packages, and nothing around it can change what it does.
         self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_GUARD), str(grace), str(log), *command],
+            [sys.executable, "-I", "-S", str(_GUARD), str(grace), str(out), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -63,10 +67,11 @@ class ServerProcess:
         raise self._startup_error(f"{self.name} was not ready within {timeout:.0f} s")
 
     def _startup_error(self, what: str) -> StartupError:
+        said = telling_lines(self.log) + (telling_lines(self.out) if self.out != self.log else [])
         return StartupError(
             what,
             where=str(self.log),
-            why="last log lines:\n" + "\n".join(last_lines(self.log, LAST_LINES)),
+            why="last log lines:\n" + "\n".join(said[-2 * LAST_LINES :]),
             next="read the log; a slow machine may need a longer start-up time-out",
         )
 
@@ -97,8 +102,15 @@ def last_lines(log: Path, count: int) -> list[str]:
     try:
         with log.open("rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 64_000))
+            file.seek(max(0, file.tell() - 256_000))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return []
     return [line for line in text.splitlines() if line.strip()][-count:]
+
+
+def telling_lines(log: Path) -> list[str]:
+    """Give the last lines that name a cause, then the last lines."""
+    lines = last_lines(log, 2000)
+    causes = [line for line in lines[:-LAST_LINES] if any(mark in line for mark in _CAUSES)]
+    return [line[:300] for line in (*causes[-LAST_LINES // 2 :], *lines[-LAST_LINES:])]

@@ -177,7 +177,10 @@ class Server(ABC):
         arguments = self.data / "conf" / f"{self.name}.args"
         _write_arguments(arguments, [*self._jvm_options(), *self._command(java)])
         self._process = ServerProcess(
-            self.name, [str(java.executable), f"@{arguments}"], log=self.data / "logs" / f"{self.name}.out"
+            self.name,
+            [str(java.executable), f"@{arguments}"],
+            out=self.log.with_suffix(".out"),
+            log=self.log,
         )
         self._process.wait_until(self._is_ready, timeout=self._start_timeout)
 

@@ -1,0 +1,216 @@
+"""Pulsar 4.2.4 standalone as a child process: broker, bookie and metadata in one, on loopback.
+
+`secured=True` serves TLS only, asks for a token and decides by roles: `token("admin")` may do everything,
+a token of any other role only what it was granted. `durable=False` leaves out the sync of the journal.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import ssl
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from penstock.embedded.artifacts import classpath
+from penstock.embedded.certificates import make_certificates
+from penstock.embedded.java import Java
+from penstock.embedded.log4j2 import write_log4j2
+from penstock.embedded.ports import LOOPBACK
+from penstock.embedded.server import Server
+
+__all__ = ["PULSAR_VERSION", "Pulsar"]
+
+PULSAR_VERSION = "4.2.4"
+
+_INTERCEPTORS = "org.apache.pulsar.common.intercept"
+_SETTINGS = {
+    "clusterName": "standalone",
+    "bindAddress": LOOPBACK,
+    "advertisedAddress": LOOPBACK,
+    # Without it the bookie listens on every interface.
+    "listeningInterface": "lo0" if sys.platform == "darwin" else "lo",
+    "loadBalancerEnabled": "false",
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    # Continuous offsets for Kafka clients come from the broker-entry index.
+    "brokerEntryMetadataInterceptors": f"{_INTERCEPTORS}.AppendIndexMetadataInterceptor,"
+    f"{_INTERCEPTORS}.AppendBrokerTimestampMetadataInterceptor",
+    "exposingBrokerEntryMetadataToClientEnabled": "true",
+    "brokerDeduplicationEnabled": "true",
+    # A cursor inside a batch: what a Kafka group commits is a record, not an entry.
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    # A topic that nobody reads right now is still a topic, and keeps what it holds.
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    "forceDeleteNamespaceAllowed": "true",
+    "forceDeleteTenantAllowed": "true",
+    "defaultRetentionTimeInMinutes": "-1",
+    "defaultRetentionSizeInMB": "-1",
+    # One full-size entry must fit the bookie's frame, or it makes ledgers without end.
+    "nettyMaxFrameSizeBytes": "5253120",
+    # Sizes for one developer's machine.
+    "numIOThreads": "2",
+    "numHttpServerThreads": "4",
+    "numOrderedExecutorThreads": "2",
+    "numExecutorThreadPoolSize": "2",
+    "numCacheExecutorThreadPoolSize": "1",
+    "dbStorage_writeCacheMaxSizeMb": "32",
+    "dbStorage_readAheadCacheMaxSizeMb": "16",
+    "dbStorage_rocksDB_blockCacheSize": "8388608",
+    "managedLedgerCacheSizeMB": "32",
+}
+
+
+class Pulsar(Server):
+    """A real Pulsar.
+
+    >>> with Pulsar() as pulsar:  # doctest: +SKIP
+    ...     print(pulsar.service_url, pulsar.admin_url)
+    """
+
+    name = "pulsar"
+
+    def __init__(
+        self,
+        *,
+        data: str | Path | None = None,
+        wipe: bool = False,
+        port: int = 0,
+        http_port: int = 0,
+        heap_mb: int = 256,
+        direct_mb: int = 192,
+        durable: bool = True,
+        secured: bool = False,
+        transactions: bool = False,
+        settings: dict[str, str] | None = None,
+        full_jit: bool = False,
+        start_timeout: float = 180.0,
+    ) -> None:
+        super().__init__(
+            data=data,
+            wipe=wipe,
+            ports={"port": port, "http-port": http_port, "bookie-port": 0},
+            heap_mb=heap_mb,
+            full_jit=full_jit,
+            start_timeout=start_timeout,
+        )
+        self.secured = secured
+        self._direct_mb = direct_mb
+        self._settings = settings or {}
+        self._options = {
+            "journalSyncData": str(durable).lower(),
+            "transactionCoordinatorEnabled": str(transactions).lower(),
+        }
+
+    @property
+    def service_url(self) -> str:
+        """The address for clients of the binary protocol."""
+        return f"pulsar{'+ssl' if self.secured else ''}://{LOOPBACK}:{self.port('port')}"
+
+    @property
+    def admin_url(self) -> str:
+        """The address of the admin REST API."""
+        return f"http{'s' if self.secured else ''}://{LOOPBACK}:{self.port('http-port')}"
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where clients find it."""
+        return {"service": self.service_url, "admin": self.admin_url}
+
+    @property
+    def ca_file(self) -> Path:
+        """The authority that signed the certificate of a secured server."""
+        return self.data / "conf" / "ca.pem"
+
+    def token(self, role: str = "admin") -> str:
+        """Sign a token for a role of a secured server (JSON Web Token, HS256)."""
+        head, body = (_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256"}, {"sub": role}))
+        signed = hmac.new(self._secret(), f"{head}.{body}".encode(), hashlib.sha256).digest()
+        return f"{head}.{body}.{_base64url(signed)}"
+
+    # Starting
+
+    def _command(self, java: Java) -> list[str]:
+        jars = classpath("pulsar")
+        settings = _SETTINGS | self._options | (self._security() if self.secured else self._open()) | self._settings
+        conf = self.data / "conf" / "standalone.conf"
+        conf.touch(mode=0o600)
+        conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
+        store = self.data / "data"
+        return [
+            write_log4j2(self.data / "conf" / "log4j2.xml", self.log),
+            f"-XX:MaxDirectMemorySize={self._direct_mb}m",
+            *["-Dio.netty.leakDetectionLevel=disabled", "-Dpulsar.allocator.exit_on_oom=true"],
+            *["-cp", jars, "org.apache.pulsar.PulsarStandaloneStarter", "--config", str(conf), "-nfw", "-nss"],
+            *["--bookkeeper-dir", str(store / "bookkeeper"), "--metadata-dir", str(store / "metadata")],
+            *["--bookkeeper-port", str(self._bookie_port())],
+        ]
+
+    def _bookie_port(self) -> int:
+        """A bookie is known by its address: the port must stay with the data."""
+        kept = self.data / "data" / "bookie-port"
+        if kept.exists():
+            self._wanted_ports["bookie-port"] = int(kept.read_text(encoding="utf-8"))
+        port = self.port("bookie-port")
+        kept.write_text(str(port), encoding="utf-8")
+        return port
+
+    def _open(self) -> dict[str, str]:
+        return {"brokerServicePort": str(self.port("port")), "webServicePort": str(self.port("http-port"))}
+
+    def _security(self) -> dict[str, str]:
+        files = make_certificates(self.data / "conf")
+        client = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+        secret = self.data / "conf" / "token.key"
+        self._secret()
+        return {
+            "brokerServicePort": "",
+            "webServicePort": "",
+            "brokerServicePortTls": str(self.port("port")),
+            "webServicePortTls": str(self.port("http-port")),
+            "tlsCertificateFilePath": str(files.certificate),
+            "tlsKeyFilePath": str(files.key),
+            "tlsTrustCertsFilePath": str(files.authority),
+            "authenticationEnabled": "true",
+            "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+            "tokenSecretKey": f"file://{secret}",
+            "authorizationEnabled": "true",
+            "superUserRoles": "admin",
+            "brokerClientTlsEnabled": "true",
+            "brokerClientTrustCertsFilePath": str(files.authority),
+            "brokerClientAuthenticationPlugin": client,
+            "brokerClientAuthenticationParameters": json.dumps({"token": self.token()}),
+        }
+
+    def _secret(self) -> bytes:
+        path = self.data / "conf" / "token.key"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            path.write_bytes(secrets.token_bytes(32))
+        return path.read_bytes()
+
+    def _is_ready(self) -> bool:
+        return self._get("brokers/health") is not None and "public/default" in (self._get("namespaces/public") or "")
+
+    def _get(self, path: str) -> str | None:
+        request = urllib.request.Request(f"{self.admin_url}/admin/v2/{path}")
+        context = None
+        if self.secured:
+            request.add_header("Authorization", f"Bearer {self.token()}")
+            context = ssl.create_default_context(cafile=str(self.ca_file))
+        try:
+            with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+                return str(answer.read().decode())
+        except (OSError, urllib.error.HTTPError):
+            return None
+
+
+def _base64url(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
