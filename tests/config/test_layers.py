@@ -151,7 +151,7 @@ def test_plain_secrets_are_warned_about_and_never_quoted(tmp_path: Path) -> None
     write(tmp_path, "contexts:\n  d:\n    servers:\n      k: {address: 'a:1', security: {password: hunter2}}")
     config = load(start=tmp_path, environ={})
     (warning,) = config.warnings
-    assert warning.startswith("penstock.yaml:4: contexts.d.servers.k.security.password")
+    assert warning.startswith("penstock.yaml:4 holds a password in plain text")
     assert "hunter2" not in warning
     assert "hunter2" not in repr(config)
     assert "hunter2" not in f"{config.value('contexts.d.servers.k.security.password').shown()}"

@@ -2,9 +2,10 @@
 
 A verb is a row of VERBS: its name, where it lives as "module:attribute", and its line in the help. The
 module is imported when the verb is called, never for the help. The attribute is `app`, a `typer.Typer`
-with subcommands, or `command`, a function with typer's annotations. A verb raises PenstockError when it
-fails, or `typer.Exit(code)` when the code is its answer; it prints through `penstock.cli.output` only.
-The global options may stand before or after the verb, unless the verb has an option of that name.
+(with one command it is that command), or `command`, a function with typer's annotations. A verb raises
+PenstockError when it fails, or `typer.Exit(code)` when the code is its answer; it prints through
+`penstock.cli.output` only. The global options may stand before or after the verb, unless the verb has
+an option of that name.
 """
 
 from __future__ import annotations
@@ -106,14 +107,11 @@ def _single(function: Callable[..., Any]) -> typer.Typer:
 
 
 def _adopt(command: Command) -> None:
-    """Give a command and its subcommands the plain help, and the leaves the global options."""
+    """Give a command and its subcommands the plain help and the global options."""
     command.rich_markup_mode = None  # type: ignore[attr-defined]
     command.params = [p for p in command.params if p.name not in ("install_completion", "show_completion")]
-    children = getattr(command, "commands", None)
-    if children is None:
-        _accept_globals(command)
-        return
-    for child in children.values():
+    _accept_globals(command)
+    for child in getattr(command, "commands", {}).values():
         _adopt(child)
 
 

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from penstock.cli import output
-from penstock.cli.settings import configuration, current
-from penstock.config import KEYS, Value
+from penstock.cli.context import context_rows
+from penstock.cli.settings import Format, configuration, current
+from penstock.config import Config
 
-app = typer.Typer(no_args_is_help=True, help="Show the configuration that is in effect.")
+app = typer.Typer(no_args_is_help=True)
 
-Pattern = Annotated[str, typer.Argument(help="Only settings whose name contains this.", show_default=False)]
+COLUMNS = ("setting", "value", "origin")
 
 
-@app.command()
-def show(pattern: Pattern = "") -> None:
-    """Print every effective value and who set it."""
-    config = configuration()
-    values = [value for value in config.values.values() if pattern in value.name]
-    output.rows(("setting", "value", "origin"), [_row(value) for value in values], current().output)
+@app.callback()
+def config() -> None:
+    """Show the configuration that is in effect."""
 
 
 @app.command()
-def keys() -> None:
-    """Print every setting that exists and what it means."""
-    rows = [(key.name, key.kind.name, key.default, key.doc) for key in KEYS]
-    output.rows(("setting", "form", "default", "meaning"), rows, current().output)
+def show() -> None:
+    """Print every effective value and who set it: default, file, environment or flag."""
+    config, fmt = configuration(), current().output
+    if fmt is Format.TABLE:
+        _print(config)
+    else:
+        output.rows(COLUMNS, [(v.name, v.shown(), str(v.origin)) for v in config.values.values()], fmt)
 
 
-def _row(value: Value) -> tuple[str, str | None, str]:
-    return value.name, value.shown(), str(value.origin)
+def _print(config: Config) -> None:
+    """Give each context a table of its own, so that names stay short enough to read."""
+    settings = [value for path, value in config.values.items() if path[0] != "contexts"]
+    output.rows(COLUMNS, [(v.name, v.shown(), str(v.origin)) for v in settings], Format.TABLE)
+    for name in config.context_names:
+        output.data("")
+        output.rows(COLUMNS, context_rows(config.named_context(name)), Format.TABLE, title=f"context {name}")

@@ -30,10 +30,10 @@ def list_contexts() -> None:
     config = configuration()
     used = config.context() if config.context_names else None
     contexts = [config.named_context(name) for name in config.context_names]
-    rows = [(bool(used and used.name == c.name), c.name, *_summary(c)) for c in contexts]
+    rows = [(c.name, bool(used and used.name == c.name), *_summary(c)) for c in contexts]
     if not rows:
         output.talk(f"no contexts; add them under `contexts` in {FILE}, or run: penstock dev up")
-    output.rows(("used", "context", "servers", "origin"), rows, current().output)
+    output.rows(("context", "used", "servers", "origin"), rows, current().output)
 
 
 @app.command()
@@ -44,8 +44,7 @@ def show(name: Chosen = None) -> None:
         raise ConfigError(
             "no context is chosen", next="penstock context list, then: penstock context use NAME"
         )
-    rows = [(".".join(path), value.shown(), str(value.origin)) for path, value in context.values.items()]
-    output.rows(("setting", "value", "origin"), rows, current().output, title=f"context {context.name}")
+    output.rows(("setting", "value", "origin"), context_rows(context), current().output)
 
 
 @app.command()
@@ -56,6 +55,11 @@ def use(name: Name) -> None:
     path = config.folder / FILE
     choose_context(path, name)
     output.talk(f"{FILE} now uses context {name}")
+
+
+def context_rows(context: Context) -> list[tuple[str, str | None, str]]:
+    """Give every value of a context by its name below the context, secrets masked."""
+    return [(".".join(path), value.shown(), str(value.origin)) for path, value in context.values.items()]
 
 
 def _summary(context: Context) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Literal, Protocol, TextIO
 
 from penstock.cli.settings import Format, current
 from penstock.errors import PenstockError
@@ -277,6 +277,5 @@ def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
     width = None if stream.isatty() else _UNLIMITED_COLUMNS
-    return Console(
-        file=stream, no_color=not _colored(stream), highlight=False, markup=False, emoji=False, width=width
-    )
+    colors: Literal["auto"] | None = "auto" if _colored(stream) else None  # no_color=True would leave bold
+    return Console(file=stream, color_system=colors, highlight=False, markup=False, emoji=False, width=width)

@@ -233,7 +233,8 @@ def _defaults() -> Values:
 def _plain_secrets(values: Values) -> Iterator[str]:
     for value in values.values():
         if value.is_plain_secret and not value.origin.generated:
-            yield f"{value.origin}: {value.name} is a plain text; better ${{env:NAME}} or ${{file:PATH}}"
+            word = value.name.rpartition(".")[2]
+            yield f"{value.origin} holds a {word} in plain text; better ${{env:NAME}} or ${{file:PATH}}"
 
 
 def _lookalikes(environ: Mapping[str, str]) -> Iterator[str]:
