@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
 
 from penstock.contract.node import JsonValue
 from penstock.errors import MissingExtra
@@ -46,10 +46,62 @@ def first_error(validator: Any, value: JsonValue) -> SchemaProblem | None:
 def parse_avro(definition: JsonValue) -> Any:
     """Parse an Avro schema."""
     try:
-        from fastavro.schema import parse_schema
+        from fastavro.schema import SchemaParseException, UnknownType, parse_schema
     except ImportError as exc:
         raise MissingExtra("contract", "fastavro", purpose="reading Avro schemas") from exc
+    _check_avro_shape(definition, ())
     try:
         return parse_schema(definition)
-    except Exception as exc:
-        raise SchemaProblem(str(exc) or type(exc).__name__) from exc
+    except UnknownType as exc:
+        raise SchemaProblem(f"the type {_type_name(exc.name)} is not known") from exc
+    except SchemaParseException as exc:
+        raise SchemaProblem(str(exc)) from exc
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as exc:
+        # fastavro answers a wrong shape with whatever Python raised inside it.
+        raise SchemaProblem(f"its shape is wrong ({type(exc).__name__}: {exc})") from exc
+
+
+# Avro 1.9, Complex Types: what each needs, and of which type; fastavro lets a record without fields pass.
+_AVRO_NEEDS: Final[Mapping[str, Mapping[str, type]]] = {
+    "record": {"name": str, "fields": list},
+    "error": {"name": str, "fields": list},
+    "enum": {"name": str, "symbols": list},
+    "fixed": {"name": str, "size": int},
+    "array": {"items": object},
+    "map": {"values": object},
+}
+
+
+def _check_avro_shape(schema: JsonValue, path: tuple[str | int, ...]) -> None:
+    if isinstance(schema, list):
+        for index, branch in enumerate(schema):
+            _check_avro_shape(branch, (*path, index))
+        return
+    if not isinstance(schema, dict):
+        if not isinstance(schema, str):
+            raise SchemaProblem("a schema is a name, an object or a list", path)
+        return
+    kind = schema.get("type")
+    if kind is None:
+        raise SchemaProblem("the field type is missing", path)
+    for field, wanted in _AVRO_NEEDS.get(kind if isinstance(kind, str) else "", {}).items():
+        if not isinstance(schema.get(field), wanted) or field not in schema:
+            raise SchemaProblem(f"{kind} needs the field {field}", path)
+    _check_avro_members(schema, path)
+
+
+def _check_avro_members(schema: dict[str, JsonValue], path: tuple[str | int, ...]) -> None:
+    for field in ("items", "values"):
+        if field in schema:
+            _check_avro_shape(schema[field], (*path, field))
+    if not isinstance(schema["type"], str):
+        _check_avro_shape(schema["type"], (*path, "type"))
+    fields = schema.get("fields")
+    for index, member in enumerate(fields if isinstance(fields, list) else ()):
+        if not isinstance(member, dict):
+            raise SchemaProblem("a field is an object with name and type", (*path, "fields", index))
+        _check_avro_shape(member, (*path, "fields", index))
+
+
+def _type_name(found: object) -> str:
+    return str(found.get("type") if isinstance(found, dict) else found)

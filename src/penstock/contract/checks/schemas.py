@@ -39,7 +39,7 @@ def _check_avro(schema: Schema, report: Report) -> Any:
     try:
         parse_avro(schema.definition)
     except SchemaProblem as problem:
-        report.add(rules.BAD_AVRO, schema.node, problem=problem.message)
+        report.add(rules.BAD_AVRO, _descend(schema.node, problem.path), problem=problem.message)
 
 
 def _accept(_schema: Schema, _report: Report) -> Any:

@@ -1,0 +1,65 @@
+"""The 98 verdicts of the reference, as a table: each row is a small change to a valid document."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from penstock.contract import Severity, Validation, validate
+from penstock.contract.rules.table import RULES
+
+TABLE = YAML(typ="safe", pure=True).load((Path(__file__).parent / "verdicts.yaml").read_text())
+VERDICTS = TABLE["verdicts"]
+
+
+def patched(base: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return {"!null": None, "long": "t" * 250}.get(patch, patch) if isinstance(patch, str) else patch
+    result = dict(base) if isinstance(base, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = patched(result.get(key), value)
+    return result
+
+
+def judge(verdict: dict[str, Any]) -> Validation:
+    if "text" in verdict:
+        return validate("asyncapi.yaml", raw=verdict["text"].encode())
+    document = patched(TABLE["base"], verdict["patch"])
+    return validate("asyncapi.json", raw=json.dumps(document).encode())
+
+
+def found(result: Validation, *severities: Severity) -> list[str]:
+    return sorted({f.rule.id for f in result.findings if f.severity in severities})
+
+
+def test_base_document_is_valid() -> None:
+    assert validate("asyncapi.json", raw=json.dumps(TABLE["base"]).encode()).findings == ()
+
+
+def test_every_verdict_has_a_row() -> None:
+    assert {verdict["n"] for verdict in VERDICTS} == set(range(1, 99))
+
+
+@pytest.mark.parametrize("verdict", VERDICTS, ids=lambda v: f"{v['n']}-{v['what'].replace(' ', '-')}")
+def test_verdict(verdict: dict[str, Any]) -> None:
+    result = judge(verdict)
+    assert found(result, Severity.ERROR, Severity.WARNING) == sorted(verdict["rules"])
+    assert found(result, Severity.INFO) == sorted(verdict.get("info", []))
+    told = " ".join(f"{f.message} {f.fix}" for f in result.findings)
+    assert verdict.get("names", "") in told
+
+
+@pytest.mark.parametrize("verdict", VERDICTS, ids=lambda v: f"{v['n']}-{v['what'].replace(' ', '-')}")
+def test_every_finding_says_where_and_what_next(verdict: dict[str, Any]) -> None:
+    for finding in judge(verdict).findings:
+        assert finding.rule is RULES[finding.rule.id]
+        assert finding.position.line >= 1 and finding.position.column >= 1
+        assert finding.fix and finding.rule.why and finding.rule.clause
+        assert "<" not in finding.fix or finding.rule.id in ("PK226", "PK260", "PK262", "PK264")
