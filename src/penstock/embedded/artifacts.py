@@ -26,7 +26,7 @@ from penstock.embedded.java import find_java
 from penstock.embedded.process import last_lines
 from penstock.errors import ArtifactError
 
-__all__ = ["FETCHERS", "Fetched", "classpath", "ensure", "status", "unpacked"]
+__all__ = ["FETCHERS", "Fetched", "Progress", "classpath", "ensure", "status", "unpacked"]
 
 FETCHERS = 4
 """Ivy downloads one file at a time: this many of them run side by side."""
@@ -171,7 +171,11 @@ def _watch(
 
 def _progress_of(missing: Sequence[Artifact], staging: Path) -> Fetched:
     sizes = {path.name: path.stat().st_size for path in staging.glob("*/*/*") if path.is_file()}
-    done = [artifact for artifact in missing if sizes.get(artifact.file_name) == artifact.size or _has_size(artifact)]
+    done = [
+        artifact
+        for artifact in missing
+        if sizes.get(artifact.file_name) == artifact.size or _has_size(artifact)
+    ]
     partial = sum(size for name, size in sizes.items() if name.endswith(".part"))
     return Fetched(
         files=len(done),

@@ -1,4 +1,4 @@
-"""Certificates for the secured servers, made at run time: an authority, and a key for loopback signed by it."""
+"""Certificates for the secured servers, made at run time: an authority, and a loopback key signed by it."""
 
 from __future__ import annotations
 

@@ -81,7 +81,8 @@ def _dependency(files: Sequence[Artifact]) -> str:
 
 def _artifact(file: Artifact) -> str:
     classifier = f" m:classifier={quoteattr(file.classifier)}" if file.classifier else ""
-    return f"      <artifact name={quoteattr(file.name)} type={quoteattr(file.type)} ext={quoteattr(file.type)}{classifier}/>"
+    name, type_ = quoteattr(file.name), quoteattr(file.type)
+    return f"      <artifact name={name} type={type_} ext={type_}{classifier}/>"
 
 
 def _trust(staging: Path) -> list[str]:

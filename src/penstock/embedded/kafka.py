@@ -179,7 +179,9 @@ class Kafka(Server):
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600)
-            path.write_text(json.dumps({user: secrets.token_urlsafe(18) for user in _USERS}), encoding="utf-8")
+            path.write_text(
+                json.dumps({user: secrets.token_urlsafe(18) for user in _USERS}), encoding="utf-8"
+            )
         return dict(json.loads(path.read_text(encoding="utf-8")))
 
     # Formatting the data folder
@@ -224,7 +226,11 @@ def _storage_tool(jars: str, properties: Path, more: list[str]) -> None:
         quoted = ('"' + a.replace("\\", "\\\\").replace('"', '\\"') + '"' for a in arguments)
         file.write_text("\n".join(quoted), encoding="utf-8")
         done = subprocess.run(
-            [str(find_java().executable), f"@{file}"], capture_output=True, text=True, timeout=120, check=False
+            [str(find_java().executable), f"@{file}"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
     if done.returncode:
         raise StartupError(

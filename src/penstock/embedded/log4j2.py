@@ -25,7 +25,10 @@ _LOG4J2 = """<Configuration status="error">
 
 def write_log4j2(path: Path, log: Path, levels: dict[str, str] | None = None) -> str:
     """Write the configuration and give the Java option that names it."""
-    loggers = [f"    <Logger name={quoteattr(name)} level={quoteattr(level)}/>" for name, level in (levels or {}).items()]
+    loggers = [
+        f"    <Logger name={quoteattr(name)} level={quoteattr(level)}/>"
+        for name, level in (levels or {}).items()
+    ]
     path.write_text(
         _LOG4J2.format(file=quoteattr(str(log)), rolled=quoteattr(f"{log}.%i"), loggers="\n".join(loggers)),
         encoding="utf-8",

@@ -138,7 +138,9 @@ class Pulsar(Server):
 
     def _command(self, java: Java) -> list[str]:
         jars = classpath("pulsar")
-        settings = _SETTINGS | self._options | (self._security() if self.secured else self._open()) | self._settings
+        settings = (
+            _SETTINGS | self._options | (self._security() if self.secured else self._open()) | self._settings
+        )
         conf = self.data / "conf" / "standalone.conf"
         conf.touch(mode=0o600)
         conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
@@ -147,7 +149,15 @@ class Pulsar(Server):
             write_log4j2(self.data / "conf" / "log4j2.xml", self.log),
             f"-XX:MaxDirectMemorySize={self._direct_mb}m",
             *["-Dio.netty.leakDetectionLevel=disabled", "-Dpulsar.allocator.exit_on_oom=true"],
-            *["-cp", jars, "org.apache.pulsar.PulsarStandaloneStarter", "--config", str(conf), "-nfw", "-nss"],
+            *[
+                "-cp",
+                jars,
+                "org.apache.pulsar.PulsarStandaloneStarter",
+                "--config",
+                str(conf),
+                "-nfw",
+                "-nss",
+            ],
             *["--bookkeeper-dir", str(store / "bookkeeper"), "--metadata-dir", str(store / "metadata")],
             *["--bookkeeper-port", str(self._bookie_port())],
         ]
@@ -197,7 +207,9 @@ class Pulsar(Server):
         return path.read_bytes()
 
     def _is_ready(self) -> bool:
-        return self._get("brokers/health") is not None and "public/default" in (self._get("namespaces/public") or "")
+        return self._get("brokers/health") is not None and "public/default" in (
+            self._get("namespaces/public") or ""
+        )
 
     def _get(self, path: str) -> str | None:
         request = urllib.request.Request(f"{self.admin_url}/admin/v2/{path}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +51,7 @@ class Server(ABC):
         self._start_timeout = start_timeout
         self._process: ServerProcess | None = None
         self._folder: Path | None = None
+        self._abandoned = threading.Event()
 
     # What each server adds
 
@@ -72,14 +74,18 @@ class Server(ABC):
         """Start the server and wait until it is ready."""
         if self._process is not None:
             return self
-        require_disk_space(self.data)
-        self._prepare_folder()
         try:
+            require_disk_space(self.data)
+            self._prepare_folder()
             self._start_on_free_ports()
         except BaseException:
             self.close()
             raise
         return self
+
+    def abandon(self) -> None:
+        """Make a `start` that runs in another thread give up; it then leaves nothing running."""
+        self._abandoned.set()
 
     def stop(self) -> None:
         """End the server; its data and its ports stay for the next `start`."""
@@ -182,7 +188,12 @@ class Server(ABC):
             out=self.log.with_suffix(".out"),
             log=self.log,
         )
-        self._process.wait_until(self._is_ready, timeout=self._start_timeout)
+        self._process.wait_until(self._is_ready_or_abandoned, timeout=self._start_timeout)
+
+    def _is_ready_or_abandoned(self) -> bool:
+        if self._abandoned.is_set():
+            raise StartupError(f"the start of {self.name} was given up")
+        return self._is_ready()
 
     def _jvm_options(self) -> list[str]:
         compiler = [] if self._full_jit else ["-XX:TieredStopAtLevel=1"]

@@ -35,6 +35,8 @@ def write_truststore(pem: bytes, store: Path) -> Path:
     )
 
     certificates = x509.load_pem_x509_certificates(pem)
-    named = [PKCS12Certificate(cert, f"authority-{number}".encode()) for number, cert in enumerate(certificates)]
+    named = [
+        PKCS12Certificate(cert, f"authority-{number}".encode()) for number, cert in enumerate(certificates)
+    ]
     store.write_bytes(serialize_java_truststore(named, NoEncryption()))
     return store

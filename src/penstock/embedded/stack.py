@@ -1,0 +1,123 @@
+"""Several embedded servers as one: started side by side, stopped together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from penstock.embedded.artifacts import Progress, ensure
+from penstock.embedded.home import require_disk_space
+from penstock.embedded.kafka import Kafka
+from penstock.embedded.pulsar import Pulsar
+from penstock.embedded.registry import Registry
+from penstock.embedded.server import Server
+from penstock.errors import UsageError
+
+__all__ = ["SERVERS", "Stack"]
+
+SERVERS = ("kafka", "pulsar", "registry")
+
+_S = TypeVar("_S", bound=Server)
+
+
+class Stack:
+    """The servers named, each in its own folder below `data` (or in temporary ones).
+
+    >>> with Stack(servers=["kafka", "pulsar"]) as stack:  # doctest: +SKIP
+    ...     print(stack.kafka.bootstrap, stack.pulsar.service_url)
+    """
+
+    def __init__(
+        self,
+        servers: Iterable[str] = SERVERS,
+        *,
+        data: str | Path | None = None,
+        wipe: bool = False,
+        durable: bool = True,
+        secured: bool = False,
+        kafka_port: int = 0,
+        pulsar_port: int = 0,
+        pulsar_http_port: int = 0,
+        registry_port: int = 0,
+    ) -> None:
+        self._data = Path(data).absolute() if data is not None else None
+        makers: dict[str, Callable[[], Server]] = {
+            "kafka": lambda: Kafka(data=self._folder("kafka"), wipe=wipe, secured=secured, port=kafka_port),
+            "pulsar": lambda: Pulsar(
+                data=self._folder("pulsar"),
+                wipe=wipe,
+                secured=secured,
+                durable=durable,
+                port=pulsar_port,
+                http_port=pulsar_http_port,
+            ),
+            "registry": lambda: Registry(data=self._folder("registry"), wipe=wipe, port=registry_port),
+        }
+        self.servers: dict[str, Server] = {}
+        for name in servers:
+            if name not in makers:
+                raise UsageError(
+                    f"there is no embedded server {name}", next=f"choose from {', '.join(makers)}"
+                )
+            self.servers[name] = makers[name]()
+
+    def _folder(self, name: str) -> Path | None:
+        return self._data / name if self._data else None
+
+    @property
+    def kafka(self) -> Kafka:
+        """The Kafka of this stack."""
+        return self._server("kafka", Kafka)
+
+    @property
+    def pulsar(self) -> Pulsar:
+        """The Pulsar of this stack."""
+        return self._server("pulsar", Pulsar)
+
+    @property
+    def registry(self) -> Registry:
+        """The schema registry of this stack."""
+        return self._server("registry", Registry)
+
+    def _server(self, name: str, kind: type[_S]) -> _S:
+        server = self.servers.get(name)
+        if not isinstance(server, kind):
+            raise UsageError(f"this stack has no {name}", next=f"name it in Stack(servers=[..., {name!r}])")
+        return server
+
+    def start(self, progress: Progress | None = None) -> Self:
+        """Fetch what is missing, then start all servers; if one fails, none is left running."""
+        if self._data:
+            require_disk_space(self._data)
+        ensure(list(self.servers), progress)
+        pool = ThreadPoolExecutor(max_workers=max(1, len(self.servers)), thread_name_prefix="penstock-start")
+        starts: list[Future[Server]] = [pool.submit(server.start) for server in self.servers.values()]
+        try:
+            done, _ = wait(starts, return_when=FIRST_EXCEPTION)
+            for start in done:
+                start.result()
+        except BaseException:
+            for server in self.servers.values():
+                server.abandon()
+            pool.shutdown(wait=True, cancel_futures=True)
+            self.close()
+            raise
+        pool.shutdown()
+        return self
+
+    def close(self) -> None:
+        """End all servers, side by side."""
+        with ThreadPoolExecutor(max_workers=max(1, len(self.servers))) as pool:
+            for end in [pool.submit(server.close) for server in self.servers.values()]:
+                end.result()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
