@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from penstock.embedded.kafka import Kafka
+    from penstock.embedded.pulsar import Pulsar
+    from penstock.embedded.registry import Registry
 
 # Slow machines are no finding of a property test, so neither deadline nor the check for slow data.
 _PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -33,6 +39,49 @@ def isolated_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project.mkdir()
     monkeypatch.chdir(project)
     return project
+
+
+# Real servers, one of each kind for the whole run: tests use topic names of their own.
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    from penstock.embedded.kafka import Kafka
+
+    with Kafka() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pulsar() -> Iterator[Pulsar]:
+    from penstock.embedded.pulsar import Pulsar
+
+    with Pulsar(durable=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[Registry]:
+    from penstock.embedded.registry import Registry
+
+    with Registry() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def secured_kafka() -> Iterator[Kafka]:
+    from penstock.embedded.kafka import Kafka
+
+    with Kafka(secured=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def secured_pulsar() -> Iterator[Pulsar]:
+    from penstock.embedded.pulsar import Pulsar
+
+    with Pulsar(secured=True, durable=False) as server:
+        yield server
 
 
 _IN_CI = os.environ.get("CI") == "true"

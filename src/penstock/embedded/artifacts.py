@@ -26,7 +26,7 @@ from penstock.embedded.java import find_java
 from penstock.embedded.process import last_lines
 from penstock.errors import ArtifactError
 
-__all__ = ["FETCHERS", "Fetched", "Progress", "classpath", "ensure", "status", "unpacked"]
+__all__ = ["FETCHERS", "Fetched", "Progress", "classpath", "ensure", "ensure_artifacts", "status", "unpacked"]
 
 FETCHERS = 4
 """Ivy downloads one file at a time: this many of them run side by side."""
@@ -62,12 +62,18 @@ def classpath(lock: str, progress: Progress | None = None) -> str:
 def ensure(locks: Sequence[str], progress: Progress | None = None) -> dict[str, list[Path]]:
     """Give the verified files of each lock, fetching what is missing or is not what the lock says."""
     wanted = {lock: read_lock(lock) for lock in locks}
-    everything = list(dict.fromkeys(artifact for artifacts in wanted.values() for artifact in artifacts))
+    ensure_artifacts([artifact for artifacts in wanted.values() for artifact in artifacts], progress)
+    return {lock: [_stored(artifact) for artifact in artifacts] for lock, artifacts in wanted.items()}
+
+
+def ensure_artifacts(artifacts: Sequence[Artifact], progress: Progress | None = None) -> list[Path]:
+    """Give the verified files of these artifacts, in their order, fetching what is missing or wrong."""
+    everything = list(dict.fromkeys(artifacts))
     if _unverified(everything):
         with _one_at_a_time():
             if missing := _unverified(everything):
                 _fetch(missing, progress)
-    return {lock: [_stored(artifact) for artifact in artifacts] for lock, artifacts in wanted.items()}
+    return [_stored(artifact) for artifact in artifacts]
 
 
 def unpacked(archive: Path) -> Path:

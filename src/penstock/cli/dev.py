@@ -1,0 +1,141 @@
+"""`penstock dev`: local Kafka, Pulsar and registry, owned by a detached supervisor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.fetching import fetch
+from penstock.cli.settings import configuration, current
+from penstock.config import DEV_FILE, remove_context, write_context
+from penstock.errors import UsageError
+
+if TYPE_CHECKING:
+    from penstock.embedded.supervisor import State
+
+app = typer.Typer(no_args_is_help=True, help="Run Kafka, Pulsar and a schema registry on this machine.")
+
+_COLUMNS = ("server", "state", "pid", "address", "log")
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[kafka|pulsar|registry]...", show_default=False)]
+
+
+@app.callback()
+def _configure() -> None:
+    """Run Kafka, Pulsar and a schema registry on this machine."""
+    configuration()  # PENSTOCK_HOME may be set in penstock.yaml
+
+
+@app.command()
+def up(
+    servers: Names = None,
+    kafka_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
+    pulsar_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
+    pulsar_http_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
+    registry_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
+    wipe: Annotated[bool, typer.Option("--wipe", help="Begin with empty data folders.")] = False,
+    sync: Annotated[bool, typer.Option(help="Pulsar syncs its journal before it acknowledges.")] = True,
+) -> None:
+    """Start the servers (all of them by default), wait until they are ready, write context `dev`."""
+    from penstock.embedded import supervisor
+    from penstock.embedded.stack import SERVERS, Stack
+
+    if supervisor.is_running():
+        raise UsageError(
+            "the development servers run already", next="penstock dev status, or penstock dev down"
+        )
+    options = {
+        "servers": servers or list(SERVERS),
+        "wipe": wipe,
+        "durable": sync,
+        "kafka_port": kafka_port,
+        "pulsar_port": pulsar_port,
+        "pulsar_http_port": pulsar_http_port,
+        "registry_port": registry_port,
+    }
+    Stack(servers=options["servers"])  # type: ignore[arg-type]  # a wrong name is an error here, not there
+    fetch(list(servers or SERVERS))
+    with output.progress("starting " + ", ".join(servers or SERVERS)):
+        state = supervisor.up(options)
+    write_context(_dev_file(), "dev", _context(state))
+    _show(state)
+    output.talk(
+        f"context dev is in {DEV_FILE}; next: penstock dev status, penstock dev logs, penstock dev down"
+    )
+
+
+@app.command()
+def down() -> None:
+    """Stop the servers; their data stays for the next `up`."""
+    from penstock.embedded import supervisor
+
+    with output.progress("stopping"):
+        was_running = supervisor.down()
+    remove_context(_dev_file(), "dev")
+    output.talk("the development servers are down" if was_running else "no development servers were running")
+
+
+@app.command()
+def status() -> None:
+    """Show the servers; the exit code is 1 if none runs."""
+    from penstock.embedded import supervisor
+
+    state = supervisor.read_state() if supervisor.is_running() else None
+    if state is None or state.failure:
+        output.rows(_COLUMNS, [], current().output)
+        output.talk("no development servers run; next: penstock dev up")
+        raise typer.Exit(1)
+    _show(state)
+
+
+@app.command()
+def logs(
+    servers: Names = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=1, max=100_000)] = 40,
+) -> None:
+    """Print the last lines of the servers' logs."""
+    from penstock.embedded import supervisor
+    from penstock.embedded.process import last_lines
+
+    found = sorted(supervisor.home().glob("data/*/logs/*.log"))
+    wanted = [path for path in found if not servers or path.stem in servers]
+    if not wanted:
+        raise UsageError("there are no such logs", where=str(supervisor.home()), next="penstock dev up")
+    for path in wanted:
+        output.talk(f"{path.stem}: {path}")
+        for line in last_lines(path, lines):
+            output.data(line)
+
+
+def _dev_file() -> Path:
+    return configuration().folder / DEV_FILE
+
+
+def _show(state: State) -> None:
+    rows = [
+        (name, "ready", server.pid, "  ".join(server.addresses.values()), _short(server.log))
+        for name, server in state.servers.items()
+    ]
+    output.rows(_COLUMNS, rows, current().output)
+
+
+def _short(path: str) -> str:
+    home = str(Path.home())
+    return path.replace(home, "~", 1) if path.startswith(home) else path
+
+
+def _context(state: State) -> dict[str, object]:
+    servers: dict[str, object] = {}
+    addresses = {name: server.addresses for name, server in state.servers.items()}
+    if "kafka" in addresses:
+        servers["kafka"] = {"kind": "kafka", "address": addresses["kafka"]["bootstrap"]}
+    if "pulsar" in addresses:
+        pulsar = addresses["pulsar"]
+        servers["pulsar"] = {"kind": "pulsar", "address": pulsar["service"], "admin": pulsar["admin"]}
+    context: dict[str, object] = {"servers": servers}
+    if "registry" in addresses:
+        context["registry"] = {"address": addresses["registry"]["registry"]}
+    return context
