@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -36,7 +36,7 @@ def response_frame(key: int, version: int, correlation_id: int, body: Buffer) ->
 def encode_body(answer: Any) -> bytes:
     """Write an answer that is one of kio's response classes."""
     out = io.BytesIO()
-    schema: Hashable = type(answer)
+    schema: Any = type(answer)
     _writer(schema)(out, answer)
     return out.getvalue()
 
