@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["DEFAULT_STRATEGY", "ID_WIDTHS", "STRATEGIES", "strategies_of", "strategy_name"]
+__all__ = ["ID_WIDTHS", "STRATEGIES", "default_strategy", "strategies_of", "strategy_name"]
 
 _CONFLUENT: Final = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
 _APICURIO: Final = (
@@ -26,6 +26,11 @@ DEFAULT_STRATEGY: Final[Mapping[str, str]] = MappingProxyType({"apicurio": "Topi
 
 # The two Apicurio words changed their widths between its versions 2 and 3, so they give none here.
 ID_WIDTHS: Final[Mapping[str, int]] = MappingProxyType({"4": 4, "8": 8, "confluent": 4})
+
+
+def default_strategy(vendor: str | None) -> str:
+    """The strategy that a vendor uses when the document names none."""
+    return DEFAULT_STRATEGY.get((vendor or "").lower(), "TopicNameStrategy")
 
 
 def strategies_of(vendor: str | None) -> tuple[str, ...]:

@@ -1,0 +1,272 @@
+"""What an operation means for a program: one frozen value with everything it needs.
+
+Nothing outside this package reads the document; programs ask `resolve` for an operation by its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.config import Context
+from penstock.contract.channels import Channel
+from penstock.contract.connections import connect
+from penstock.contract.credentials import Connection
+from penstock.contract.document import Contract
+from penstock.contract.environments import kafka_channel, pulsar_channel, require_environment
+from penstock.contract.kafka import KafkaMessage, KafkaOperation
+from penstock.contract.messages import Message
+from penstock.contract.operations import Operation
+from penstock.contract.protocols import family_of
+from penstock.contract.registry import ID_WIDTHS, default_strategy
+from penstock.contract.schema import Schema, SchemaFormat, constants
+from penstock.contract.selection import Selector, is_cloud_event, selector_of
+from penstock.contract.servers import Server
+from penstock.contract.topics import KafkaTopic, PulsarTopic, fill, kafka_topic, pulsar_topic
+from penstock.errors import ContractError, UsageError
+
+__all__ = ["Registry", "ResolvedMessage", "ResolvedOperation", "resolve"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """How schema ids of a message travel."""
+
+    url: str
+    vendor: str | None = None
+    id_location: str | None = None
+    """`header`, `payload`, or None if the document does not say."""
+    id_width: int | None = None
+    """Bytes of the id in the payload: 4, 8, or None if the document does not say it clearly."""
+    lookup_strategy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedMessage:
+    """One message as a program sees it."""
+
+    name: str
+    selector: Selector
+    content_type: str | None = None
+    codec: str = "bytes"
+    """How the payload is read: json, avro, protobuf, text or bytes."""
+    payload: Schema | None = None
+    headers: Schema | None = None
+    key: Schema | None = None
+    cloud_event: bool = False
+    mode: str | None = None
+    """binary or structured; None if it is no CloudEvent or the document does not say."""
+    registry: Registry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedOperation:
+    """Everything a program needs to run an operation."""
+
+    id: str
+    action: str
+    channel: str
+    server: str
+    protocol: str
+    """kafka, pulsar, or the server's own word."""
+    connection: Connection
+    kafka_topic: KafkaTopic | None = None
+    pulsar_topic: PulsarTopic | None = None
+    partitions: int | None = None
+    group_id: str | None = None
+    client_id: str | None = None
+    messages: tuple[ResolvedMessage, ...] = ()
+    dead_letter_channel: str | None = None
+    dead_letter_topic: str | None = None
+
+    @property
+    def topic(self) -> str | None:
+        """The topic on its server, whichever that is."""
+        return self.kafka_topic or self.pulsar_topic
+
+    def message_for(self, event_type: str | None, dataschema: str | None = None) -> ResolvedMessage | None:
+        """The message that an event belongs to; None if there is none, or more than one could be meant."""
+        fitting = [m for m in self.messages if m.selector.takes(event_type, dataschema)]
+        named = [m for m in fitting if m.selector != Selector()]
+        candidates = named or fitting
+        return candidates[0] if len(candidates) == 1 else None
+
+
+def resolve(
+    contract: Contract,
+    operation_id: str,
+    *,
+    server: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    environment: str | None = None,
+    context: Context | None = None,
+) -> ResolvedOperation:
+    """Give the meaning of an operation on one server.
+
+    `server` is needed if the channel is on several; `parameters` fill the braces of the address;
+    `environment` chooses the overrides; `context` brings addresses and credentials.
+    """
+    operation = _operation(contract, operation_id)
+    channel = contract.channels[operation.channel or ""]
+    require_environment(contract, environment)
+    name = _choose_server(contract, operation_id, channel, server, context)
+    described = contract.servers[name]
+    family = family_of(described)
+    binding = operation.bindings.kafka or KafkaOperation()
+    dead = contract.channels.get(channel.dead_letter or "")
+    kafka, pulsar = _topics(channel, described, parameters or {})
+    return ResolvedOperation(
+        id=operation_id,
+        action=operation.action or "",
+        channel=operation.channel or "",
+        server=name,
+        protocol=family,
+        connection=connect(name, described, operation.security, context),
+        kafka_topic=kafka,
+        pulsar_topic=pulsar,
+        partitions=_partitions(channel, family, environment),
+        group_id=_one(binding.group_id),
+        client_id=_one(binding.client_id),
+        messages=tuple(
+            _message(contract, described, key, found) for key, found in _chosen(channel, operation)
+        ),
+        dead_letter_channel=channel.dead_letter,
+        dead_letter_topic=next(filter(None, _topics(dead, described, parameters or {})), None)
+        if dead
+        else None,
+    )
+
+
+def _operation(contract: Contract, operation_id: str) -> Operation:
+    operation = contract.operations.get(operation_id)
+    if operation is None:
+        known = ", ".join(contract.operations) or "none"
+        raise UsageError(f"the contract has no operation '{operation_id}'", next=f"use one of: {known}")
+    if operation.channel not in contract.channels:
+        raise ContractError(f"operation {operation_id} has no channel", where=str(operation.node.position()))
+    return operation
+
+
+def _choose_server(
+    contract: Contract, operation_id: str, channel: Channel, wanted: str | None, context: Context | None
+) -> str:
+    names = tuple(contract.servers_of(channel))
+    if wanted is not None:
+        if wanted in names:
+            return wanted
+        raise UsageError(
+            f"operation {operation_id} is not on server '{wanted}'", next=f"use one of: {', '.join(names)}"
+        )
+    reachable = [name for name in names if context is not None and name in context.server_names]
+    candidates = reachable or list(names)
+    if len(candidates) == 1:
+        return candidates[0]
+    raise ContractError(
+        f"operation {operation_id} is on {len(candidates)} servers"
+        if names
+        else "the contract names no server",
+        where=str(channel.node.position()),
+        next=f"name one of: {', '.join(candidates)}" if names else "add a server",
+    )
+
+
+def _topics(
+    channel: Channel, server: Server, parameters: Mapping[str, str]
+) -> tuple[KafkaTopic | None, PulsarTopic | None]:
+    values = {name: p.default for name, p in channel.parameters.items() if p.default is not None}
+    values |= {name: value for name, value in parameters.items() if name in channel.parameters}
+    for name, value in values.items():
+        allowed = channel.parameters[name].enum
+        if allowed and value not in allowed:
+            raise UsageError(f"{name} is '{value}', it must be one of {', '.join(allowed)}")
+    family = family_of(server)
+    if family == "kafka":
+        return KafkaTopic(_filled(kafka_topic(channel), values, channel)), None
+    if family == "pulsar":
+        return None, PulsarTopic(_filled(pulsar_topic(channel, server), values, channel))
+    return None, None
+
+
+def _filled(template: str | None, values: Mapping[str, str], channel: Channel) -> str:
+    if template is None:
+        raise ContractError("the address of the channel is not known", where=str(channel.node.position()))
+    missing = [name for name in channel.parameters if name not in values and f"{{{name}}}" in template]
+    if missing:
+        raise UsageError(
+            f"the address {template} needs a value for {', '.join(missing)}", next="give parameters"
+        )
+    return fill(template, values)
+
+
+def _partitions(channel: Channel, family: str, environment: str | None) -> int | None:
+    if family == "pulsar":
+        return pulsar_channel(channel, environment).partitions
+    return kafka_channel(channel, environment).partitions
+
+
+def _one(schema: Schema | None) -> str | None:
+    names = constants(schema) or ()
+    return names[0] if len(names) == 1 else None
+
+
+def _chosen(channel: Channel, operation: Operation) -> list[tuple[str, Message]]:
+    # AsyncAPI 3, Operation Object: messages omitted means all of the channel, an empty list means none.
+    if operation.messages is None:
+        return list(channel.messages.items())
+    return [(name, channel.messages[name]) for _, name in operation.messages if name in channel.messages]
+
+
+_CODECS: Final[Mapping[SchemaFormat, str]] = {SchemaFormat.AVRO: "avro", SchemaFormat.PROTOBUF: "protobuf"}
+_STRUCTURED: Final = "application/cloudevents"
+
+
+def _message(contract: Contract, server: Server, name: str, message: Message) -> ResolvedMessage:
+    content_type = message.content_type or contract.default_content_type
+    cloud_event = is_cloud_event(message, content_type)
+    binding = message.bindings.kafka
+    return ResolvedMessage(
+        name=name,
+        selector=selector_of(message),
+        content_type=content_type,
+        codec=_codec(message.payload, content_type),
+        payload=message.payload,
+        headers=message.headers,
+        key=binding.key if binding is not None else None,
+        cloud_event=cloud_event,
+        mode=_mode(message, content_type) if cloud_event else None,
+        registry=_registry(server, binding),
+    )
+
+
+def _mode(message: Message, content_type: str | None) -> str | None:
+    if (content_type or "").startswith(_STRUCTURED):
+        return "structured"
+    return "binary" if message.headers is not None else None
+
+
+def _codec(payload: Schema | None, content_type: str | None) -> str:
+    if payload is not None and payload.format in _CODECS:
+        return _CODECS[payload.format]
+    essence = (content_type or "").partition(";")[0].strip().lower()
+    if essence.endswith(("/json", "+json")) or (not essence and payload is not None):
+        return "json"
+    if essence.endswith(("avro", "+avro")):
+        return "avro"
+    if "protobuf" in essence:
+        return "protobuf"
+    return "text" if essence.startswith("text/") else "bytes"
+
+
+def _registry(server: Server, binding: KafkaMessage | None) -> Registry | None:
+    kafka = server.bindings.kafka
+    if kafka is None or kafka.schema_registry_url is None:
+        return None
+    said = binding or KafkaMessage()
+    return Registry(
+        url=kafka.schema_registry_url,
+        vendor=kafka.schema_registry_vendor,
+        id_location=said.schema_id_location,
+        id_width=ID_WIDTHS.get(said.schema_id_payload_encoding or ""),
+        lookup_strategy=said.schema_lookup_strategy or default_strategy(kafka.schema_registry_vendor),
+    )
