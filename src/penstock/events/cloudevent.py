@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from penstock.errors import InvalidEvent, UsageError
-from penstock.events.content import Absent, Data, Json, absent
+from penstock.events.content import Absent, Data, Json, absent, parse_json
 from penstock.events.jsontext import JsonValue
 from penstock.events.media import is_json
 from penstock.events.reading import Severity
@@ -34,11 +34,14 @@ class CloudEvent:
     A reader at the level `lenient` may give an event that breaks rules; its report says which.
     """
 
-    __slots__ = ("_attributes", "_data", "_parsed", "_types")
+    __slots__ = ("_attributes", "_data", "_parsed", "_sound", "_types")
     _attributes: dict[str, str]
     _types: Types
     _data: Data
-    _parsed: Json | None
+    _parsed: JsonValue
+    """The JSON value of bytes, once it was asked for; `absent` before."""
+    _sound: bool
+    """Whether the rules of core are known to hold."""
 
     def __init__(self, attributes: Mapping[str, AttributeValue], data: Data = absent) -> None:
         texts, types = _texts(attributes)
@@ -49,18 +52,23 @@ class CloudEvent:
         self._attributes = texts
         self._types = types
         self._data = data
-        self._parsed = None
+        self._parsed = absent
+        self._sound = True
 
     @classmethod
     def unchecked(
-        cls, attributes: dict[str, str], data: Data = absent, types: Types = NO_TYPES
+        cls, attributes: dict[str, str], data: Data = absent, types: Types = NO_TYPES, sound: bool = True
     ) -> CloudEvent:
-        """Make an event of values that the caller has checked and will not touch again."""
+        """Make an event of values that the caller has checked and will not touch again.
+
+        `sound` says that every rule of core holds; a lenient reader may give an event that is not.
+        """
         event = cls.__new__(cls)
         event._attributes = attributes
         event._types = types
         event._data = data
-        event._parsed = None
+        event._parsed = absent
+        event._sound = sound
         return event
 
     @property
@@ -116,7 +124,13 @@ class CloudEvent:
     @property
     def time(self) -> datetime | None:
         """When it happened; microseconds at most, the text is in `attributes`."""
-        return self.timestamp("time")
+        text = self._attributes.get("time")
+        if text is None or not self._sound:
+            return self.timestamp("time")
+        try:
+            return datetime.fromisoformat(text)  # exact for text of RFC 3339, but for leap seconds and `z`
+        except ValueError:
+            return self.timestamp("time")
 
     @property
     def time_ns(self) -> int | None:
@@ -185,19 +199,20 @@ class CloudEvent:
 
     def json(self) -> JsonValue:
         """Give the data as a JSON value, parsed once; InvalidEvent if it is no JSON or absent."""
+        if self._parsed is absent:
+            self._parsed = self._parse()
+        return self._parsed
+
+    def _parse(self) -> JsonValue:
         data = self._data
         if isinstance(data, Json):
             return data.value
-        if self._parsed is None:
-            if not self.has_json or not isinstance(data, bytes):
-                raise InvalidEvent(
-                    "the event's data is not JSON",
-                    attribute="data",
-                    clause="JSON format 3.1.1",
-                    fix="use data_bytes",
-                )
-            self._parsed = Json.parse(data)
-        return self._parsed.value
+        media_type = self._attributes.get("datacontenttype")
+        if type(data) is bytes and media_type is not None and is_json(media_type):
+            return parse_json(data)
+        raise InvalidEvent(
+            "the event's data is not JSON", attribute="data", clause="JSON format 3.1.1", fix="use data_bytes"
+        )
 
     def replace(
         self, attributes: Mapping[str, AttributeValue | None] | None = None, data: Data | None = None

@@ -12,7 +12,7 @@ from typing import Final
 from penstock.errors import CannotEncode, InvalidEvent
 from penstock.events.jsontext import JsonValue, dumps, loads, member_span
 
-__all__ = ["Absent", "Data", "Json", "absent"]
+__all__ = ["Absent", "Data", "Json", "absent", "parse_json"]
 
 
 class Absent(Enum):
@@ -29,6 +29,16 @@ class Absent(Enum):
 
 absent: Final = Absent.ABSENT
 """The event has no data; not the same as empty bytes or a JSON null."""
+
+
+def parse_json(raw: bytes) -> JsonValue:
+    """Read data as a JSON value; InvalidEvent if it is not JSON."""
+    try:
+        return loads(raw)
+    except ValueError as exc:
+        raise InvalidEvent(
+            f"data is not JSON: {exc}", attribute="data", clause="RFC 8259", fix="send UTF-8 JSON text"
+        ) from exc
 
 
 class Json:
@@ -55,12 +65,7 @@ class Json:
     @classmethod
     def parse(cls, raw: bytes) -> Json:
         """Read JSON text exactly; InvalidEvent if it is not JSON."""
-        try:
-            found = cls(loads(raw))
-        except ValueError as exc:
-            raise InvalidEvent(
-                f"data is not JSON: {exc}", attribute="data", clause="RFC 8259", fix="send UTF-8 JSON text"
-            ) from exc
+        found = cls(parse_json(raw))
         found._raw = raw
         return found
 

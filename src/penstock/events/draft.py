@@ -65,7 +65,7 @@ def conclude(draft: Draft, level: Level) -> Reading:
     attributes, types = _repaired(draft) if broken else (draft.attributes, draft.types)
     return Reading(
         verdict=Verdict.TOLERATED if broken else Verdict.EVENT,
-        event=CloudEvent.unchecked(attributes, draft.data, types),
+        event=CloudEvent.unchecked(attributes, draft.data, types, sound=not broken),
         findings=found,
         error=broken[0].error() if broken else None,
         mode=draft.mode,

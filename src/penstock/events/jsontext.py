@@ -28,6 +28,15 @@ MAX_DEPTH = 190
 
 def loads(raw: bytes) -> JsonValue:
     """Parse JSON text; ValueError says what is wrong and where."""
+    # orjson hides repeated members and rounds big integers. Where writing its value gives the same
+    # bytes again nothing was hidden; text with spaces or deep nesting does not even try.
+    if b'": ' not in raw and (len(raw) < 2 * MAX_DEPTH or raw.count(b"{") + raw.count(b"[") < MAX_DEPTH):
+        try:
+            value = orjson.loads(raw)
+            if orjson.dumps(value) == raw:
+                return value
+        except (ValueError, TypeError):
+            pass  # jiter says why, or knows better
     return _parse(raw, allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True)
 
 

@@ -18,6 +18,9 @@ _QUOTED = r'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\U0010ffff]|\\[\t\x20-\U0010ff
 GRAMMAR = rf"{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?)*[ \t]*"
 _MEDIA_TYPE = re.compile(GRAMMAR)
 _CHARSET = re.compile(rf';[ \t]*charset="?({_TOKEN})"?', re.IGNORECASE)
+_MEMORY = 512
+_json_types: dict[str, bool] = {}
+"""Media types seen so far and whether they are JSON; bounded, because they come from outside."""
 _TEXT_SUFFIXES = ("+xml", "/xml", "/javascript", "/x-www-form-urlencoded", "/yaml", "+yaml")
 
 
@@ -37,8 +40,13 @@ def is_json(text: str) -> bool:
     >>> [is_json(t) for t in ("text/JSON", "image/svg+json;v=1", "application/json-seq")]
     [True, True, False]
     """
-    # JSON format 3.1.1: "the media subtype is json or has +json as structured syntax suffix".
-    return essence(text).endswith(("/json", "+json"))
+    found = _json_types.get(text)
+    if found is None:
+        # JSON format 3.1.1: "the media subtype is json or has +json as structured syntax suffix".
+        found = essence(text).endswith(("/json", "+json"))
+        if len(_json_types) < _MEMORY:
+            _json_types[text] = found
+    return found
 
 
 def is_cloudevents(text: str) -> bool:

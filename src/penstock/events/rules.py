@@ -35,16 +35,20 @@ LONG_NAME = 20
 _NAME = re.compile(r"[a-z0-9]+", re.ASCII)
 _PERCENT = "%[0-9A-Fa-f]{2}"
 _PLAIN = r"A-Za-z0-9\-._~!$&'()*+,;="
+_COMMON = r"A-Za-z0-9\-._~!$&'()*+,;=/"
 _PCHARS = rf"(?:[{_PLAIN}:@/]++|{_PERCENT})*+"
 _TAIL = rf"(?:\?(?:[{_PLAIN}:@/?]++|{_PERCENT})*+)?(?:\#(?:[{_PLAIN}:@/?]++|{_PERCENT})*+)?"
 _HOST = rf"(?:\[(?:[0-9A-Fa-f:.]+|v[0-9A-Fa-f]+\.[{_PLAIN}:]+)\]|(?:[{_PLAIN}]++|{_PERCENT})*+)"
 _USER = rf"(?:(?:[{_PLAIN}:]++|{_PERCENT})*+@)?"
-_HIERARCHY = rf"(?://{_USER}{_HOST}(?::[0-9]*)?(?=[/?#]|\Z)|(?!//)){_PCHARS}{_TAIL}"
+_HIERARCHY = rf"(?://{_USER}{_HOST}(?::[0-9]*)?(?=[/?#\n]|\Z)|(?!//)){_PCHARS}{_TAIL}"
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*:"
 # RFC 3986 4.1 and 4.2: a relative reference has no colon in its first segment.
-URI_REFERENCE = rf"(?:{_SCHEME}|(?![^/?#]*:)){_HIERARCHY}"
+# The first branch is the common kind, tried first because it is cheap.
+_COMMON_REFERENCE = rf"(?:{_SCHEME})?[{_COMMON}]++(?=\n|\Z)"
+URI_REFERENCE = rf"(?:{_COMMON_REFERENCE}|(?:{_SCHEME}|(?![^/?#\n]*:)){_HIERARCHY})"
+URI = _SCHEME + _HIERARCHY
 _is_reference = re.compile(URI_REFERENCE).fullmatch
-_is_uri = re.compile(_SCHEME + _HIERARCHY).fullmatch
+_is_uri = re.compile(URI).fullmatch
 
 # core, String: no U+0000-001F, U+007F-009F, noncharacters, unpaired surrogates.
 _NONCHARACTERS = "".join(
@@ -90,7 +94,7 @@ def is_sound(attributes: Mapping[str, str]) -> bool:
         and get("type")
         and source
         and _is_reference(source)
-        and ("".join(attributes.values()).isprintable() or is_text("".join(attributes.values())))
+        and is_text("".join(attributes.values()))
         and (time is None or is_timestamp(time))
         and (media_type is None or media_type in _media_types or _learn_media_type(media_type))
         and get("subject") != ""

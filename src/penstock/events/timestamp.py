@@ -21,19 +21,20 @@ _DATE_TIME = re.compile(
     r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
     re.ASCII,
 )
-# The common spelling, for which fromisoformat is exact; it also refuses days that do not exist.
-_COMMON = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{3}|\.\d{6})?Z", re.ASCII).fullmatch
+# The common spelling, with every day that exists but 29 February: what matches is a date-time, and
+# fromisoformat reads it exactly (year 0000 excepted, which it refuses).
+COMMON = (
+    r"[0-9]{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_is_common = re.compile(COMMON).fullmatch
 _NANO_DIGITS = 9
 
 
 def is_timestamp(text: str, *, space: bool = False) -> bool:
     """Tell whether the text is a date-time of RFC 3339; `space` also allows a space for the T."""
-    try:
-        if _COMMON(text):
-            datetime.fromisoformat(text)
-            return True
-    except ValueError:
-        pass  # a day that does not exist, or a leap second
+    if _is_common(text):
+        return True
     try:
         match = _parts(text)
     except ValueError:
@@ -47,10 +48,8 @@ def read_timestamp(text: str) -> datetime:
     >>> read_timestamp("1990-12-31T15:59:60-08:00").isoformat()
     '1990-12-31T16:00:00-08:00'
     """
-    if _COMMON(text) and text[17] != "6":
-        return datetime.fromisoformat(text)
     try:
-        return _assemble(_parts(text))
+        return datetime.fromisoformat(text) if _is_common(text) else _assemble(_parts(text))
     except OverflowError:
         raise ValueError("beyond the years that datetime can hold, 1 to 9999") from None
 

@@ -21,10 +21,13 @@ from penstock.events.headers import CONTENT_TYPE, DASH, PREFIX, header_of, known
 from penstock.events.media import is_batch, is_cloudevents
 from penstock.events.reading import Finding, Level, Mode, Reading, Severity
 from penstock.events.rules import is_sound
+from penstock.events.shapes import SEPARATOR, Shapes
 from penstock.events.types import AttributeType
 from penstock.record import Headers, KafkaRecord
 
 __all__ = ["KafkaBinding"]
+
+_MEMORY = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,19 @@ class KafkaBinding:
 
     def decode(self, record: KafkaRecord) -> CloudEvent:
         """Read one record at the level `strict`."""
+        try:
+            names, raws = zip(*record.headers)  # noqa: B905 - pairs
+            shape = _shapes.by_names[names]
+            if shape.pick is not None:
+                raws = shape.pick(raws)
+            match = shape.match(SEPARATOR.join(raws).decode())
+            if match is not None and not self.types:
+                attributes = dict(zip(shape.attributes, match.groups()))  # noqa: B905 - one group each
+                if attributes.get("datacontenttype") in _opaque:
+                    value = record.value
+                    return CloudEvent.unchecked(attributes, absent if value is None else value)
+        except (KeyError, ValueError, TypeError):
+            pass  # an unknown shape, no headers, a null, not UTF-8: the next way finds out
         event = self._plain(record)
         return event if event is not None else _event(self.read(record))
 
@@ -104,13 +120,14 @@ class KafkaBinding:
         value = record.value
         media_type = attributes.get("datacontenttype")
         if media_type is not None and is_cloudevents(media_type):
-            return None if value is None or is_batch(media_type) else self._decode(value, media_type, record)
+            if value is None or is_batch(media_type):
+                return None
+            return self.formats.get(media_type, record).decode(value)
         if self.types or not is_sound(attributes):
             return None
+        _shapes.meet(tuple(name for name, _ in record.headers))
+        _learn_opaque(media_type)
         return CloudEvent.unchecked(attributes, absent if value is None else value)
-
-    def _decode(self, value: bytes, media_type: str, record: KafkaRecord) -> CloudEvent:
-        return self.formats.get(media_type, record).decode(value)
 
     def _content_type(self, record: KafkaRecord, level: Level) -> str:
         found = ""
@@ -153,6 +170,16 @@ class KafkaBinding:
             )
         draft.types = {name: kind for name, kind in self.types.items() if name in draft.attributes}
         return draft
+
+
+_shapes = Shapes(known)
+_opaque: set[str | None] = {None}
+"""Valid content types of binary mode seen so far; bounded, because they come from outside."""
+
+
+def _learn_opaque(media_type: str | None) -> None:
+    if len(_opaque) < _MEMORY:
+        _opaque.add(media_type)
 
 
 def _collect(headers: Headers) -> dict[str, str] | None:
