@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.cli.app import main
+from penstock.cli.settings import configuration
 from penstock.config import load
+
+Register = Callable[[Any], None]
 
 TEXT = """\
 # the shop
@@ -119,3 +124,20 @@ def test_a_broken_file_is_one_block(isolated_home: Path, capsys: pytest.CaptureF
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "error[PK002] this is not YAML"
     assert said[1].startswith("  --> penstock.yaml:3:1")
+
+
+def test_one_invocation_has_one_configuration(
+    project: Path, verb: Register, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = []
+
+    def probe() -> None:
+        seen.extend([configuration(), configuration()])
+
+    verb(probe)
+    assert main(["probe"]) == 0
+    assert seen[0] is seen[1]
+    assert capsys.readouterr().err.count("warning: ") == 1
+    (project / "penstock.yaml").write_text("context: other\n")
+    assert main(["probe"]) == 0
+    assert seen[2].get("context") == "other"

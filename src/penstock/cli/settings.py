@@ -67,6 +67,7 @@ class Settings:
 
 _DEFAULTS = Settings()
 _CURRENT: ContextVar[Settings] = ContextVar("penstock.cli.settings", default=_DEFAULTS)
+_LOADED: ContextVar[dict[Settings, Config] | None] = ContextVar("penstock.cli.configuration", default=None)
 
 
 def current() -> Settings:
@@ -86,22 +87,31 @@ def use(settings: Settings) -> None:
 @contextmanager
 def scope() -> Iterator[None]:
     """Begin an invocation with default settings and restore the outer ones after it."""
-    token = _CURRENT.set(_DEFAULTS)
+    settings, loaded = _CURRENT.set(_DEFAULTS), _LOADED.set({})
     try:
         yield
     finally:
-        _CURRENT.reset(token)
+        _CURRENT.reset(settings)
+        _LOADED.reset(loaded)
 
 
 def configuration() -> Config:
-    """Load the configuration with the flags of this invocation as its last layer.
+    """Give the configuration with the flags of this invocation as its last layer; it is loaded once.
 
     `home` and `java_home` go into the environment, where the layers below and child processes look.
     """
+    loaded = _LOADED.get()
+    if loaded is None:
+        return _load(current())
+    if current() not in loaded:
+        loaded[current()] = _load(current())
+    return loaded[current()]
+
+
+def _load(settings: Settings) -> Config:
     from penstock.cli import output
     from penstock.config import load
 
-    settings = current()
     contract = str(settings.contract) if settings.contract else None
     config = load(context=settings.context, contract=contract, overrides=settings.overrides)
     for name in ("home", "java_home"):

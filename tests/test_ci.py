@@ -1,0 +1,70 @@
+"""The rule of tests/conftest.py: in CI a test with real servers runs or fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+SKIPPED_TEST = """
+import pytest
+@pytest.mark.server
+def test_it(): pytest.skip("no Java")
+"""
+SKIPPED_FILE = """
+import pytest
+pytest.importorskip("no_such_module")
+pytestmark = pytest.mark.server
+def test_it(): pass
+"""
+EXPECTED_FAILURE = """
+import pytest
+@pytest.mark.server
+@pytest.mark.xfail(strict=True)
+def test_it(): assert False
+"""
+ORDINARY_SKIP = """
+import pytest
+def test_it(): pytest.skip("not here")
+"""
+
+
+def run_pytest(folder: Path, code: str, ci: str) -> int:
+    shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    (folder / "test_sample.py").write_text(code)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = server: x\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_sample.py"]
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, "CI": ci}, capture_output=True, check=False
+    ).returncode
+
+
+@pytest.mark.parametrize(
+    ("code", "ci", "exit_code"),
+    [
+        (SKIPPED_TEST, "true", 1),
+        (SKIPPED_TEST, "", 0),
+        (SKIPPED_FILE, "true", 2),
+        (SKIPPED_FILE, "", 5),
+        (EXPECTED_FAILURE, "true", 0),
+        (ORDINARY_SKIP, "true", 0),
+    ],
+    ids=["test in CI", "test at home", "file in CI", "file at home", "xfail in CI", "no server in CI"],
+)
+def test_a_skip(tmp_path: Path, code: str, ci: str, exit_code: int) -> None:
+    assert run_pytest(tmp_path, code, ci) == exit_code
+
+
+def test_the_ci_script_sets_what_the_rule_needs() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert "set -euo pipefail" in script
+    assert "export CI=true" in script
+    assert "make check" in script
+    assert "make test" in script

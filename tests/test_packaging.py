@@ -1,0 +1,126 @@
+"""The wheel: what is in it, and that it works in a fresh environment with its base dependencies only."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock import __version__
+from penstock.cli.app import VERBS
+
+ROOT = Path(__file__).parents[1]
+LOCKS = sorted(path.name for path in (ROOT / "src/penstock/embedded/locks").glob("*.lock"))
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run a command of an environment that has the wheel and nothing else that was not asked for."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder / "venv", with_pip=True)
+    binaries = folder / "venv" / "bin"
+    hidden = ("PYTHON", "PENSTOCK_", "VIRTUAL_ENV")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    environ |= {"PENSTOCK_HOME": str(folder / "home"), "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
+
+    def run(command: str, *args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [binaries / command, *args], env=environ, cwd=folder, capture_output=True, text=True, check=False
+        )
+
+    installed = run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
+    assert installed.returncode == 0, installed.stderr
+    return run
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_and_its_data(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"penstock/embedded/locks/{lock}" for lock in LOCKS} <= names
+    assert {"penstock/py.typed", "penstock/cli/app.py"} <= names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert {name.split("/")[0] for name in names} == {"penstock", f"penstock-{__version__}.dist-info"}
+
+
+def test_there_are_locks_to_ship() -> None:
+    assert {"kafka.lock", "pulsar.lock", "registry.lock", "spark.lock"} <= set(LOCKS)
+
+
+@pytest.mark.slow
+def test_the_version(bare: Run) -> None:
+    done = bare("penstock", "version", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["penstock"] == __version__
+    assert said["pyspark"] is None
+
+
+@pytest.mark.slow
+def test_help_and_every_verb(bare: Run) -> None:
+    assert bare("penstock", "--help").returncode == 0
+    for name in VERBS:
+        done = bare("penstock", name, "--help")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("Usage: ")
+
+
+@pytest.mark.slow
+def test_doctor_says_what_is_not_installed(bare: Run) -> None:
+    done = bare("penstock", "doctor", "-o", "json")
+    found = {check["name"]: check for check in json.loads(done.stdout)}
+    assert found["pyspark"]["repair"] == "pip install 'penstock[spark]'"
+    assert "internal error" not in done.stderr
+
+
+EXTRAS = {
+    "validate": (["validate"], "contract"),
+    "demo": (["demo"], "embedded"),
+    "dev": (["dev", "up"], "embedded"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", [name for name in EXTRAS if name in VERBS])
+def test_a_missing_extra_is_a_sentence_with_the_command(verb: str, bare: Run) -> None:
+    args, extra = EXTRAS[verb]
+    done = bare("penstock", *args)
+    assert done.returncode == 2, done.stderr
+    assert f"pip install 'penstock[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+EVENT = '{"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"a": 1}}'
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("event" not in VERBS, reason="the verb does not exist yet")
+def test_events_need_nothing_more(bare: Run, tmp_path: Path) -> None:
+    file = tmp_path / "event.json"
+    file.write_text(EVENT)
+    done = bare("penstock", "event", "check", str(file))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_base_install_is_small(bare: Run) -> None:
+    done = bare("python", "-m", "pip", "list", "--format", "json", "--disable-pip-version-check")
+    names = {row["name"].lower() for row in json.loads(done.stdout)}
+    assert names.isdisjoint({"pyspark", "numpy", "httpx", "confluent-kafka", "starlette"})
