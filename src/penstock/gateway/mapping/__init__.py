@@ -1,0 +1,30 @@
+"""Kafka batches to Pulsar entries and back: whole batches, by kernels, without loss (spec 001).
+
+| module       | what is in it                                                                       |
+|--------------|-------------------------------------------------------------------------------------|
+| produce      | `batch_to_entry`: a produced RecordBatch to a PulsarBatch, ready for `send_frame`    |
+| fetch        | `entry_to_batch`: an Entry to a KafkaBatch or a verdict; `placeholder` for a verdict |
+| undecodable  | `Undecodable`, `Reason`: chunked, encrypted, corrupt, marker                        |
+| escape       | headers that are not text, as properties                                            |
+| to_pulsar    | the kernel below `produce`                                                          |
+| to_kafka     | the kernel below `fetch`                                                            |
+
+The mapping is described in docs/gateway/mapping.md.
+"""
+
+from __future__ import annotations
+
+from penstock.gateway.mapping.fetch import KafkaBatch, entry_to_batch, placeholder
+from penstock.gateway.mapping.produce import DEFAULT_HEADROOM, PulsarBatch, batch_to_entry
+from penstock.gateway.mapping.undecodable import Reason, Undecodable
+
+__all__ = [
+    "DEFAULT_HEADROOM",
+    "KafkaBatch",
+    "PulsarBatch",
+    "Reason",
+    "Undecodable",
+    "batch_to_entry",
+    "entry_to_batch",
+    "placeholder",
+]

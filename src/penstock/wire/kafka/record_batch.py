@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.errors import RecordsError
 from penstock.wire.buffer import Buffer
@@ -35,8 +35,7 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
 
-@dataclass(frozen=True, slots=True)
-class RecordBatch:
+class RecordBatch(NamedTuple):
     """One batch; `data` is all of it, the head included."""
 
     data: memoryview

@@ -47,6 +47,11 @@ class Entry(NamedTuple):
     checked: memoryview
 
     @property
+    def first_index(self) -> int:
+        """Give the broker-entry index of the first message, -1 if the broker keeps none."""
+        return -1 if self.broker_index < 0 else self.broker_index - self.num_messages + 1
+
+    @property
     def is_chunk(self) -> bool:
         """Say whether the entry is a piece of a message that was cut."""
         return self.chunks > 1 or self.chunk_id >= 0

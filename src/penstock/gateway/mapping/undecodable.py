@@ -1,0 +1,42 @@
+"""The verdict on a Pulsar entry that cannot become Kafka records; what to do with it is a policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Reason", "Undecodable"]
+
+
+class Reason(Enum):
+    """Why an entry cannot be decoded."""
+
+    MARKER = "marker"
+    CHUNK = "chunked"
+    ENCRYPTED = "encrypted"
+    CORRUPT = "corrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """An entry that cannot become records.
+
+    >>> str(Undecodable(Reason.ENCRYPTED, "encrypted by its producer", 3))
+    'encrypted: encrypted by its producer'
+    """
+
+    reason: Reason
+    detail: str
+    num_messages: int = 1
+    """How many offsets the entry takes."""
+    last_piece: bool = True
+    """Whether a chunked message ends with this entry."""
+
+    @property
+    def may_leave_hole(self) -> bool:
+        """Say whether its offsets hold no message of anybody: a marker, or a chunk before the last."""
+        return self.reason is Reason.MARKER or not self.last_piece
+
+    def __str__(self) -> str:
+        """Give reason and detail, as a placeholder's header has them."""
+        return f"{self.reason.value}: {self.detail}"
