@@ -18,9 +18,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.errors import CannotEncode, InvalidEvent
+from penstock.events.event import Event
 from penstock.record import Header, Headers
 
-__all__ = ["MAGIC", "MAX_HEADERS", "MAX_HEADER_BYTES", "Frame", "frame", "is_frame", "unframe"]
+__all__ = [
+    "MAGIC",
+    "MAX_HEADERS",
+    "MAX_HEADER_BYTES",
+    "Frame",
+    "event_of_frame",
+    "frame",
+    "frame_of_event",
+    "is_frame",
+    "unframe",
+]
 
 MAGIC = b"\xceEV\x01"
 """Three bytes of magic and the version; no UTF-8 text starts with them."""
@@ -90,6 +101,19 @@ def unframe(payload: bytes) -> Frame:
     if flags != _BODY and end != len(payload):
         raise _broken("bytes after the headers, but no body is announced", end)
     return Frame(tuple(_headers(payload, end)), payload[end:] if flags == _BODY else None)
+
+
+def frame_of_event(event: Event) -> bytes:
+    """Write an event's headers and body as one payload; the path is the carrier's own address."""
+    if event.has_attributes:
+        raise CannotEncode("structured attributes have no body to frame", next="send them as a batch record")
+    return frame(tuple((field.name, field.value) for field in event.header_fields), event.body)
+
+
+def event_of_frame(payload: bytes, path: str = "") -> Event:
+    """Read a framed payload as an event; a frame says nothing about who appended a header."""
+    content = unframe(payload)
+    return Event(path, content.headers, content.body)
 
 
 def _headers(payload: bytes, end: int) -> Iterator[Header]:
