@@ -90,11 +90,7 @@ def test_doctor_says_what_is_not_installed(bare: Run) -> None:
     assert "internal error" not in done.stderr
 
 
-EXTRAS = {
-    "validate": (["validate"], "contract"),
-    "demo": (["demo"], "embedded"),
-    "dev": (["dev", "up"], "embedded"),
-}
+EXTRAS = {"demo": (["demo"], "embedded"), "dev": (["dev", "up"], "embedded")}
 
 
 @pytest.mark.slow

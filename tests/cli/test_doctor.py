@@ -169,11 +169,22 @@ def test_a_part_that_is_not_installed_is_no_failure(
     }
 
 
+CONTRACT = "asyncapi: 3.0.0\ninfo: {title: Shop, version: 1.0.0}\n"
+
+
 def test_the_contract(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = examine(capsys, "-f", "none.yaml")
     assert code == 1
-    assert "none.yaml cannot be read" in found["document"]["detail"]
-    assert found["document"]["repair"]
+    assert "cannot read none.yaml" in found["contract"]["detail"]
+    assert found["contract"]["repair"]
+    (project / "asyncapi.yaml").write_text(CONTRACT)
+    code, found = examine(capsys)
+    assert code == 0
+    assert found["document"]["detail"].startswith("asyncapi.yaml, 0 errors, ")
+    (project / "asyncapi.yaml").write_text(CONTRACT.replace("title", "titel"))
+    code, found = examine(capsys)
+    assert code == 1
+    assert found["document"]["repair"] == "penstock validate asyncapi.yaml"
 
 
 def test_every_failure_carries_its_repair(

@@ -49,6 +49,10 @@ class Verb:
 VERBS: Mapping[str, Verb] = {
     "demo": Verb("penstock.cli.demo:command", "See it work on embedded servers", "Start"),
     "dev": Verb("penstock.cli.dev:app", "Run Kafka, Pulsar and a registry on this machine", "Start"),
+    "validate": Verb("penstock.cli.validate:command", "Check a contract against its rules", "Contract"),
+    "explain": Verb(
+        "penstock.cli.explain:command", "Say what the code of an error or a rule means", "Contract"
+    ),
     "context": Verb("penstock.cli.context:app", "List, show and choose sets of servers", "Settings"),
     "config": Verb("penstock.cli.config:app", "Show every setting with its origin", "Settings"),
     "doctor": Verb(

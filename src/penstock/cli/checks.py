@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Final
 
 from penstock.config import Config, Context, Secret, Server, find_upwards
 from penstock.config.secret import mask_address
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, MissingExtra, PenstockError
 
 __all__ = ["GROUPS", "Check", "examine"]
 
@@ -55,7 +56,8 @@ def _guarded(probe: Probe, config: Config) -> Iterator[Check]:
         yield from probe(config)
     except PenstockError as exc:
         name = probe.__name__.strip("_").replace("_", " ")
-        yield Check(name=name, ok=False, detail=_story(exc), repair=exc.next)
+        verdict = None if isinstance(exc, MissingExtra) else False
+        yield Check(name=name, ok=verdict, detail=_story(exc), repair=exc.next)
 
 
 def _story(exc: PenstockError) -> str:
@@ -142,12 +144,19 @@ def _contract(config: Config) -> Iterator[Check]:
     path = named.get() if named.text is not None else find_upwards(CONTRACT_FILE)
     if path is None:
         yield Check(name="document", ok=None, detail=f"no {CONTRACT_FILE} here or above")
-    elif os.access(str(path), os.R_OK):
-        yield Check(name="document", ok=True, detail=_tilde(Path(str(path))))
     else:
-        yield Check(
-            name="document", ok=False, detail=f"{path} cannot be read", repair="penstock -f FILE doctor"
-        )
+        yield _validated(Path(os.path.relpath(str(path))))
+
+
+def _validated(path: Path) -> Check:
+    from penstock.contract import Severity, validate
+
+    counts = Counter(finding.severity for finding in validate(path).findings)
+    errors, warnings = counts[Severity.ERROR], counts[Severity.WARNING]
+    repair = f"penstock validate {path}" if errors else None
+    return Check(
+        name="document", ok=not errors, detail=f"{path}, {errors} errors, {warnings} warnings", repair=repair
+    )
 
 
 def _clusters(config: Config) -> Iterator[Check]:
