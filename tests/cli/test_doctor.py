@@ -180,7 +180,7 @@ def test_the_contract(project: Path, capsys: pytest.CaptureFixture[str]) -> None
     (project / "asyncapi.yaml").write_text(CONTRACT)
     code, found = examine(capsys)
     assert code == 0
-    assert found["document"]["detail"].startswith("asyncapi.yaml, 0 errors, ")
+    assert found["document"]["detail"].startswith("asyncapi.yaml, errors: 0, ")
     (project / "asyncapi.yaml").write_text(CONTRACT.replace("title", "titel"))
     code, found = examine(capsys)
     assert code == 1

@@ -87,9 +87,12 @@ class Verbs(TyperGroup):
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the verbs by section, then the options."""
+        width = max(map(len, VERBS))
         for section in dict.fromkeys(verb.section for verb in VERBS.values()):
             with formatter.section(section):
-                formatter.write_dl([(n, v.help) for n, v in VERBS.items() if v.section == section])
+                formatter.write_dl(
+                    [(n.ljust(width), v.help) for n, v in VERBS.items() if v.section == section]
+                )
         super().format_options(ctx, formatter)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
@@ -134,6 +137,7 @@ def _accept_globals(command: Command) -> None:
 
     command.callback = callback
     command.params.extend(extra)
+    command.epilog = command.epilog or "Global options: penstock --help"
 
 
 def _global_options() -> list[Any]:

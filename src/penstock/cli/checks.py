@@ -155,7 +155,10 @@ def _validated(path: Path) -> Check:
     errors, warnings = counts[Severity.ERROR], counts[Severity.WARNING]
     repair = f"penstock validate {path}" if errors else None
     return Check(
-        name="document", ok=not errors, detail=f"{path}, {errors} errors, {warnings} warnings", repair=repair
+        name="document",
+        ok=not errors,
+        detail=f"{path}, errors: {errors}, warnings: {warnings}",
+        repair=repair,
     )
 
 

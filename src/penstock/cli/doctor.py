@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import groupby
 
 import typer
 
@@ -24,7 +23,9 @@ def command() -> None:
 
 
 def _print(checks: list[Check]) -> None:
-    for group, members in groupby(checks, key=lambda check: check.group):
-        output.checklist(group, [(check.ok, check.name, check.detail, check.repair) for check in members])
+    groups: dict[str, list[output.Item]] = {check.group: [] for check in checks}
+    for check in checks:
+        groups[check.group].append((check.ok, check.name, check.detail, check.repair))
+    output.checklist(groups)
     failed = sum(check.ok is False for check in checks)
     output.talk(f"{failed} of {len(checks)} checks failed" if failed else "all is well")

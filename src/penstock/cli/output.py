@@ -85,16 +85,21 @@ def rows(
     document([dict(zip(keys, row, strict=True)) for row in rows], fmt)
 
 
-def checklist(heading: str, items: Sequence[tuple[bool | None, str, str, str | None]]) -> None:
-    """Print checks as (verdict, name, detail, command that repairs it); None is neither good nor bad."""
+Item = tuple[bool | None, str, str, str | None]
+"""A verdict (None is neither good nor bad), a name, a detail, and the command that repairs it."""
+
+
+def checklist(groups: Mapping[str, Sequence[Item]]) -> None:
+    """Print groups of checks, each under its heading, one line per check and one per repair."""
     paint = _painter(sys.stdout)
-    width = max((len(name) for _, name, _, _ in items), default=0)
-    print(paint(heading, "bold"), file=sys.stdout)
-    for verdict, name, detail, repair in items:
-        mark, style = _MARKS[verdict]
-        print(f"  {paint(mark, style)} {name:<{width}}  {_harmless(detail)}".rstrip(), file=sys.stdout)
-        if repair:
-            print(f"    {'':<{width}}  {paint(_harmless(repair), 'bold')}", file=sys.stdout)
+    width = max(len(name) for items in groups.values() for _, name, _, _ in items)
+    for heading, items in groups.items():
+        print(paint(heading, "bold"), file=sys.stdout)
+        for verdict, name, detail, repair in items:
+            mark, style = _MARKS[verdict]
+            print(f"  {paint(mark, style)} {name:<{width}}  {_harmless(detail)}".rstrip(), file=sys.stdout)
+            if repair:
+                print(f"    {'':<{width}}  {paint(_harmless(repair), 'bold')}", file=sys.stdout)
 
 
 _MARKS: Mapping[bool | None, tuple[str, str]] = {
