@@ -6,16 +6,17 @@ AsyncAPI does not say how its security types map to Kafka; the table below is ou
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from penstock.config import Context
+from penstock.config import Context, Security
 from penstock.contract.credentials import Connection
 from penstock.contract.protocols import family_of
 from penstock.contract.servers import SecurityScheme, Server
 from penstock.contract.topics import fill
 from penstock.errors import ContractError
 
-__all__ = ["MECHANISMS", "connect"]
+__all__ = ["MECHANISMS", "connect", "connect_registry"]
 
 SECURE: Final = frozenset({"kafka-secure", "pulsar+ssl", "pulsar-secure", "https"})
 
@@ -41,13 +42,31 @@ def connect(
     if context is None or name not in context.server_names:
         return Connection(address=_address(name, server), tls=tls, mechanism=mechanism)
     known = context.server(name)
-    security = known.security
+    return replace(_from_context(known.security, tls, mechanism), address=known.address, admin=known.admin)
+
+
+def connect_registry(url: str, context: Context | None) -> Connection:
+    """Give the connection to the schema registry that a document names."""
+    known = context.registry() if context is not None else None
+    if known is None:
+        return Connection(address=url, tls=url.startswith("https:"))
+    return Connection(address=known.address, tls=known.address.startswith("https:"), security=known.security)
+
+
+def _from_context(security: Security, tls: bool, mechanism: str | None) -> Connection:
+    """A context knows its cluster: one without credentials is a cluster without security.
+
+    Credentials alone take protocol and mechanism from the document, so that they never travel in the clear
+    by accident.
+    """
+    proves = any((security.username, security.password, security.token))
+    sasl = security.mechanism or (mechanism if proves else None)
     if security.protocol is not None:
-        tls, mechanism = security.uses_tls, mechanism if "sasl" in security.protocol.lower() else None
-    sasl = security.mechanism or mechanism
-    return Connection(
-        address=known.address, tls=tls or security.uses_tls, mechanism=_upper(sasl), security=security
-    )
+        sasl = (security.mechanism or mechanism) if security.protocol.startswith("sasl") else None
+        tls = security.uses_tls
+    else:
+        tls = security.uses_tls or (tls and proves)
+    return Connection(address="", tls=tls, mechanism=sasl.upper() if sasl else None, security=security)
 
 
 def _mechanism(schemes: tuple[SecurityScheme, ...]) -> str | None:
@@ -55,17 +74,15 @@ def _mechanism(schemes: tuple[SecurityScheme, ...]) -> str | None:
     return next((found for s in schemes if (found := MECHANISMS.get(s.type or ""))), None)
 
 
-def _upper(mechanism: str | None) -> str | None:
-    return None if mechanism is None else mechanism.upper()
-
-
 def _address(name: str, server: Server) -> str:
     values = {key: v.default for key, v in server.variables.items() if v.default is not None}
     address = fill(server.host, values)
+    pulsar = family_of(server) == "pulsar"
     if "{" in address:
         raise ContractError(
             f"the host {server.host} of server {name} needs a value",
             where=str(server.at("host").position()),
             next="give the variable a default, or name the server in a context of penstock.yaml",
         )
-    return address
+    scheme = ("pulsar+ssl://" if server.protocol.lower() in SECURE else "pulsar://") if pulsar else ""
+    return f"{scheme}{address}"

@@ -36,7 +36,9 @@ class Connection:
     """Where a server is and how to prove who we are."""
 
     address: str
-    """host:port for Kafka; a URL for everything that speaks HTTP."""
+    """host:port for Kafka, a URL for the others."""
+    admin: str | None = None
+    """The URL of Pulsar's admin REST API."""
     tls: bool = False
     mechanism: str | None = None
     """The SASL mechanism; None without SASL."""
@@ -205,7 +207,7 @@ _TABLE: Final[Mapping[Client, Mapping[str, _Maker]]] = {
         "kafka.ssl.key.password": _key_password,
     },
     Client.PULSAR_REST: {
-        "url": _address,
+        "url": lambda connection: connection.admin,
         "authorization": _authorization,
         "ca_file": _path("ca_file"),
         "cert_file": _path("cert_file"),

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.config import Context
 from penstock.contract.channels import Channel
-from penstock.contract.connections import connect
+from penstock.contract.connections import connect, connect_registry
 from penstock.contract.credentials import Connection
 from penstock.contract.document import Contract
 from penstock.contract.environments import kafka_channel, pulsar_channel, require_environment
@@ -33,7 +33,7 @@ __all__ = ["Registry", "ResolvedMessage", "ResolvedOperation", "resolve"]
 class Registry:
     """How schema ids of a message travel."""
 
-    url: str
+    connection: Connection
     vendor: str | None = None
     id_location: str | None = None
     """`header`, `payload`, or None if the document does not say."""
@@ -74,8 +74,9 @@ class ResolvedOperation:
     kafka_topic: KafkaTopic | None = None
     pulsar_topic: PulsarTopic | None = None
     partitions: int | None = None
-    group_id: str | None = None
-    client_id: str | None = None
+    group_ids: tuple[str, ...] | None = None
+    """The consumer groups that the contract allows; None if it does not restrict them."""
+    client_ids: tuple[str, ...] | None = None
     messages: tuple[ResolvedMessage, ...] = ()
     dead_letter_channel: str | None = None
     dead_letter_topic: str | None = None
@@ -84,6 +85,16 @@ class ResolvedOperation:
     def topic(self) -> str | None:
         """The topic on its server, whichever that is."""
         return self.kafka_topic or self.pulsar_topic
+
+    @property
+    def group_id(self) -> str | None:
+        """The consumer group, if the contract names exactly one."""
+        return _only(self.group_ids)
+
+    @property
+    def client_id(self) -> str | None:
+        """The client id, if the contract names exactly one."""
+        return _only(self.client_ids)
 
     def message_for(self, event_type: str | None, dataschema: str | None = None) -> ResolvedMessage | None:
         """The message that an event belongs to; None if there is none, or more than one could be meant."""
@@ -126,10 +137,10 @@ def resolve(
         kafka_topic=kafka,
         pulsar_topic=pulsar,
         partitions=_partitions(channel, family, environment),
-        group_id=_one(binding.group_id),
-        client_id=_one(binding.client_id),
+        group_ids=constants(binding.group_id),
+        client_ids=constants(binding.client_id),
         messages=tuple(
-            _message(contract, described, key, found) for key, found in _chosen(channel, operation)
+            _message(contract, described, key, found, context) for key, found in _chosen(channel, operation)
         ),
         dead_letter_channel=channel.dead_letter,
         dead_letter_topic=next(filter(None, _topics(dead, described, parameters or {})), None)
@@ -205,9 +216,8 @@ def _partitions(channel: Channel, family: str, environment: str | None) -> int |
     return kafka_channel(channel, environment).partitions
 
 
-def _one(schema: Schema | None) -> str | None:
-    names = constants(schema) or ()
-    return names[0] if len(names) == 1 else None
+def _only(names: tuple[str, ...] | None) -> str | None:
+    return names[0] if names is not None and len(names) == 1 else None
 
 
 def _chosen(channel: Channel, operation: Operation) -> list[tuple[str, Message]]:
@@ -221,7 +231,9 @@ _CODECS: Final[Mapping[SchemaFormat, str]] = {SchemaFormat.AVRO: "avro", SchemaF
 _STRUCTURED: Final = "application/cloudevents"
 
 
-def _message(contract: Contract, server: Server, name: str, message: Message) -> ResolvedMessage:
+def _message(
+    contract: Contract, server: Server, name: str, message: Message, context: Context | None
+) -> ResolvedMessage:
     content_type = message.content_type or contract.default_content_type
     cloud_event = is_cloud_event(message, content_type)
     binding = message.bindings.kafka
@@ -235,7 +247,7 @@ def _message(contract: Contract, server: Server, name: str, message: Message) ->
         key=binding.key if binding is not None else None,
         cloud_event=cloud_event,
         mode=_mode(message, content_type) if cloud_event else None,
-        registry=_registry(server, binding),
+        registry=_registry(server, binding, context),
     )
 
 
@@ -258,13 +270,13 @@ def _codec(payload: Schema | None, content_type: str | None) -> str:
     return "text" if essence.startswith("text/") else "bytes"
 
 
-def _registry(server: Server, binding: KafkaMessage | None) -> Registry | None:
+def _registry(server: Server, binding: KafkaMessage | None, context: Context | None) -> Registry | None:
     kafka = server.bindings.kafka
     if kafka is None or kafka.schema_registry_url is None:
         return None
     said = binding or KafkaMessage()
     return Registry(
-        url=kafka.schema_registry_url,
+        connection=connect_registry(kafka.schema_registry_url, context),
         vendor=kafka.schema_registry_vendor,
         id_location=said.schema_id_location,
         id_width=ID_WIDTHS.get(said.schema_id_payload_encoding or ""),
