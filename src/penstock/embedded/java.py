@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ for argument do
   shift
   [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -119,7 +120,7 @@ def _launcher_home(home: Path) -> Path:
     """Make a Java home whose `bin/java` is our launcher and whose rest is the wheel's."""
     shim = penstock_home() / "java" / re.sub(r"\W+", "-", str(home)).strip("-")
     command = shim / "bin" / "java"
-    text = _LAUNCHER.format(java=home / "bin" / "java")
+    text = _LAUNCHER.format(java=shlex.quote(str(home / "bin" / "java")))
     if not command.exists() or command.read_text(encoding="utf-8") != text:
         command.parent.mkdir(parents=True, exist_ok=True)
         fresh = command.with_name(f"java.{os.getpid()}")
