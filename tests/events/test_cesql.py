@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -591,6 +592,17 @@ def test_an_event_keeps_its_declared_types() -> None:
         "raw": "TWE=",
     }
     assert evaluate("ok", attributes).value is True
+
+
+def test_values_of_subclasses_are_values() -> None:
+    result = evaluate("a = b AND c + 1 = 6", {"a": ErrorKind.CAST, "b": "cast", "c": _Five.FIVE})
+    assert (result.value, result.errors) == (True, ())
+    echo = BUILTINS.with_functions(Function(name="KIND", returns=Type.STRING, call=lambda: ErrorKind.CAST))
+    assert evaluate("LENGTH(KIND())", {}, functions=echo).value == 4
+
+
+class _Five(IntEnum):
+    FIVE = 5
 
 
 def test_identifiers_are_known_without_an_event() -> None:

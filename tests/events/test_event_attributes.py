@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import fastavro
@@ -11,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidEvent, PenstockError, UsageError
+from penstock.errors import InvalidEvent, MissingExtra, PenstockError, UsageError
 from penstock.events.body_decoders import DECODERS, MAX_FORM_FIELDS, avro_decoder, protobuf_decoder
 from penstock.events.event import Event
 
@@ -239,6 +241,21 @@ def test_protobuf_with_a_descriptor() -> None:
 def test_bytes_that_are_no_protobuf() -> None:
     with pytest.raises(InvalidEvent, match="application/protobuf"):
         _event("application/protobuf", b"\xff", decoders=PROTOBUF).attributes()
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "make"),
+    [
+        ("fastavro", "avro", lambda: avro_decoder(SCHEMA)),
+        ("google.protobuf.message", "protobuf", lambda: protobuf_decoder(None)),
+    ],
+)
+def test_a_missing_extra_says_how_to_install_it(
+    module: str, extra: str, make: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=rf"penstock\[{extra}\]"):
+        make()
 
 
 @given(

@@ -13,12 +13,13 @@ __all__ = ["CAST", "as_value", "cast", "type_of"]
 # At most ten digits after the leading zeros: int() of a hostile megabyte of digits is not for free.
 _INTEGER = re.compile(r"[+-]?0*[0-9]{1,10}")
 _BOOLEANS = {"true": True, "false": False}
-_TYPES: dict[type, Type] = {str: Type.STRING, int: Type.INTEGER, bool: Type.BOOLEAN}
 
 
 def type_of(value: Value) -> Type:
-    """Give the CESQL type of a value."""
-    return _TYPES[type(value)]
+    """Give the CESQL type of a value; in Python a bool is an int, so it is asked for first."""
+    if isinstance(value, bool):
+        return Type.BOOLEAN
+    return Type.INTEGER if isinstance(value, int) else Type.STRING
 
 
 def as_value(attribute: object) -> Value:
@@ -27,10 +28,10 @@ def as_value(attribute: object) -> Value:
     3.2: a value that is not of a primitive type MUST be represented by the String type.
     """
     match attribute:
-        case bool() | str():
+        case bool():
             return attribute
         case int() if INTEGER_MIN <= attribute <= INTEGER_MAX:
-            return attribute
+            return int(attribute)
         case bytes():
             return base64.b64encode(attribute).decode("ascii")
         case _:
