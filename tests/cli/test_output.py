@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -114,9 +115,8 @@ def test_progress_without_a_terminal_is_one_line_at_the_end(capsys: pytest.Captu
         bar.advance(10_000)
         assert capsys.readouterr().err == ""
         bar.describe("sent")
-        bar.expect(10_000)
     said = capsys.readouterr().err
-    assert said.startswith("sent: 10 000 in ")
+    assert said.startswith("sent: 10 000 of 20 000 in ")
     assert said.count("\n") == 1
 
 
@@ -176,7 +176,29 @@ def test_a_bar_on_a_terminal(terminal: Terminal) -> None:
     assert code == 0
     assert "sending [x]" in shown
     assert "2/2" in shown
-    assert "waited" in shown
+    assert "✓ waited" in shown
+
+
+def test_data_reaches_its_pipe_while_a_bar_is_drawn(terminal: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    code = (
+        f"import sys; sys.stdout = open({str(file)!r}, 'w')\n"
+        "from penstock.cli import output\n"
+        "with output.progress('sending', 1) as bar:\n"
+        "    output.data('datum')\n"
+        "    bar.advance()\n"
+    )
+    assert terminal(code)[0] == 0
+    assert file.read_text() == "datum\n"
+
+
+def test_a_task_that_failed_gets_no_tick(terminal: Terminal) -> None:
+    code, shown = terminal(
+        "from penstock.cli import output\nwith output.progress('waiting'):\n    raise SystemExit(7)"
+    )
+    assert code == 7
+    assert "waiting" in shown
+    assert "✓" not in shown
 
 
 @given(st.text())

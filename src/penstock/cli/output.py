@@ -123,9 +123,6 @@ class Progress(Protocol):
     def describe(self, text: str) -> None:
         """Say what is being done now."""
 
-    def expect(self, total: float | None) -> None:
-        """Change the number that is expected in all; None is not known."""
-
 
 @contextmanager
 def progress(description: str, total: float | None = None) -> Iterator[Progress]:
@@ -152,9 +149,6 @@ class _QuietProgress:
     def describe(self, text: str) -> None:
         self.description = text
 
-    def expect(self, total: float | None) -> None:
-        self.total = total
-
     def summary(self) -> str:
         count = f" {self.done:,.0f}".replace(",", " ") if self.done else ""
         of = f" of {self.total:,.0f}".replace(",", " ") if self.total and self.done < self.total else ""
@@ -170,7 +164,12 @@ def _bar(description: str, total: float | None) -> Iterator[Progress]:
     measured = (BarColumn(bar_width=32), MofNCompleteColumn()) if total is not None else ()
     text = TextColumn("{task.description}", markup=False)
     display = Display(
-        SpinnerColumn(finished_text="✓"), text, *measured, TimeElapsedColumn(), console=_console(sys.stderr)
+        SpinnerColumn(finished_text="✓"),
+        text,
+        *measured,
+        TimeElapsedColumn(),
+        console=_console(sys.stderr),
+        redirect_stdout=sys.stdout.isatty(),  # data on its way to a pipe must not be drawn on the terminal
     )
     task = display.add_task(_harmless(description), total=total)
 
@@ -181,11 +180,10 @@ def _bar(description: str, total: float | None) -> Iterator[Progress]:
         def describe(self, text: str) -> None:
             display.update(task, description=_harmless(text))
 
-        def expect(self, total: float | None) -> None:
-            display.update(task, total=total)
-
     with display:
         yield Bar()
+        if total is None:  # an end that was not known has been reached: let the spinner become a tick
+            display.update(task, total=1, completed=1)
 
 
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None) -> None:
