@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+from penstock.events.bindings.http import HttpBinding, HttpMessage
+from penstock.events.bindings.kafka import KafkaBinding
+from penstock.events.bindings.key import KeyMapper, partitionkey
+from penstock.events.bindings.pulsar import Profile, PulsarBinding, Values
 from penstock.events.cloudevent import CloudEvent
 from penstock.events.content import Absent, Data, Json, absent
+from penstock.events.formats import FORMATS, Format, Formats
 from penstock.events.reading import Finding, Level, Mode, Reading, Severity, Verdict
 from penstock.events.types import AttributeType, AttributeValue
 
 __all__ = [
+    "FORMATS",
     "Absent",
     "AttributeType",
     "AttributeValue",
     "CloudEvent",
     "Data",
     "Finding",
+    "Format",
+    "Formats",
+    "HttpBinding",
+    "HttpMessage",
     "Json",
+    "KafkaBinding",
+    "KeyMapper",
     "Level",
     "Mode",
+    "Profile",
+    "PulsarBinding",
     "Reading",
     "Severity",
+    "Values",
     "Verdict",
     "absent",
+    "partitionkey",
 ]

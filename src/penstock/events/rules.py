@@ -74,6 +74,11 @@ def is_uri_reference(text: str) -> bool:
     return _is_reference(text) is not None
 
 
+def is_uri(text: str) -> bool:
+    """Tell whether the text is an absolute URI."""
+    return _is_uri(text) is not None
+
+
 def is_text(text: str) -> bool:
     """Tell whether the text is a String of core."""
     return text.isprintable() or _ILLEGAL.search(text) is None

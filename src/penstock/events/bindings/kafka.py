@@ -25,7 +25,7 @@ from penstock.events.shapes import SEPARATOR, Shapes
 from penstock.events.types import AttributeType
 from penstock.record import Headers, KafkaRecord
 
-__all__ = ["KafkaBinding"]
+__all__ = ["KafkaBinding", "event_of"]
 
 _MEMORY = 512
 
@@ -73,7 +73,7 @@ class KafkaBinding:
         except (KeyError, ValueError, TypeError):
             pass  # an unknown shape, no headers, a null, not UTF-8: the next way finds out
         event = self._plain(record)
-        return event if event is not None else _event(self.read(record))
+        return event if event is not None else event_of(self.read(record))
 
     def read(self, record: KafkaRecord, level: Level = Level.STRICT) -> Reading:
         """Read one record at any level."""
@@ -194,7 +194,8 @@ def _collect(headers: Headers) -> dict[str, str] | None:
     return cast("dict[str, str]", attributes) if plain else None
 
 
-def _event(reading: Reading) -> CloudEvent:
+def event_of(reading: Reading) -> CloudEvent:
+    """Give the event of a strict reading, which has one."""
     if reading.event is None:
         raise InternalError("a strict reading ended without an event")
     return reading.event

@@ -26,7 +26,7 @@ from penstock.events.media import is_json
 from penstock.events.rules import CORE, is_valid
 from penstock.events.types import INT32_MAX, INT32_MIN, AttributeType, native, read_base64, write_base64
 
-__all__ = ["JsonFormat"]
+__all__ = ["JsonFormat", "fill", "parse_envelope"]
 
 _DATA, _BASE64 = "data", "data_base64"
 _NATIVE = (AttributeType.INTEGER, AttributeType.BOOLEAN)
@@ -70,16 +70,16 @@ class JsonFormat(Format):
     def draft(self, raw: bytes) -> Draft:
         """Read one JSON object with everything that is wrong with it."""
         draft = Draft()
-        envelope, members = _parse(raw, draft)
+        envelope, members = parse_envelope(raw, draft)
         if not isinstance(members, dict):
             raise InvalidEvent("the event is not a JSON object", clause="JSON format 3")
-        _fill(draft, members, Json if envelope is None else partial(Json.inside, envelope))
+        fill(draft, members, Json if envelope is None else partial(Json.inside, envelope))
         return draft
 
     def drafts(self, raw: bytes) -> list[Draft]:
         """Read a JSON array of events."""
         first = Draft()
-        _, elements = _parse(raw, first)
+        _, elements = parse_envelope(raw, first)
         if not isinstance(elements, list):
             raise InvalidEvent("the batch is not a JSON array", clause="JSON format 4.1")
         drafts = [_element(element) for element in elements]
@@ -126,7 +126,7 @@ def _is_json_text(event: CloudEvent) -> bool:
     return True
 
 
-def _parse(raw: bytes, draft: Draft) -> tuple[bytes | None, Any]:
+def parse_envelope(raw: bytes, draft: Draft) -> tuple[bytes | None, Any]:
     """Give the text and its value; what only `strict` minds is noted, and ambiguous text is None."""
     # Row 73: RFC 8259 8.1 forbids a byte order mark; strict refuses, lenient strips it. UTF-16 is refused.
     if raw.startswith(codecs.BOM_UTF8):
@@ -151,11 +151,12 @@ def _element(element: object) -> Draft:
         draft.fatal("an element of the batch is not an object", None, "JSON format 4.1")
         return draft
     draft = Draft()
-    _fill(draft, element, Json)
+    fill(draft, element, Json)
     return draft
 
 
-def _fill(draft: Draft, members: Mapping[str, Any], json_data: Callable[[Any], Json]) -> None:
+def fill(draft: Draft, members: Mapping[str, Any], json_data: Callable[[Any], Json]) -> None:
+    """Read the members of a JSON object into a draft; `json_data` wraps the value of `data`."""
     for name, value in members.items():
         if name not in (_DATA, _BASE64) and value is not None:  # JSON format 2.2: null is "unset"
             _add(draft, name, value)

@@ -1,0 +1,286 @@
+"""The Pulsar binding for CloudEvents: profile 0.1 (spec 002) and profile 1.0 (Kafka's names).
+
+The reader recognises by itself what a message is (A16): `CE-*` of 0.1, `CE-*` of 1.0, `ce_*`, and
+structured by its marker; values that pulsar-io-kafka copied in base64 (A17) and structured JSON
+without any marker (A8) only where asked for. No data is a null payload, which is not an empty one (A11).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+
+from penstock.errors import CannotEncode, EventError, InvalidEvent, NotACloudEvent
+from penstock.events import headers as names
+from penstock.events.bindings.kafka import KafkaBinding, event_of
+from penstock.events.bindings.key import Key, KeyMapper
+from penstock.events.bindings.properties import PREFIX, Values, read_properties, write_properties
+from penstock.events.cloudevent import CloudEvent
+from penstock.events.content import Json, absent
+from penstock.events.draft import Draft, conclude, failed
+from penstock.events.formats import FORMATS, Formats
+from penstock.events.formats.json import fill, parse_envelope
+from penstock.events.media import is_batch, is_cloudevents
+from penstock.events.reading import Level, Mode, Reading
+from penstock.events.types import AttributeType, read_base64
+from penstock.events.v01 import decode_json, downgrade, encode_json, upgrade
+from penstock.record import KafkaRecord, Properties, PulsarMessage
+
+__all__ = ["Profile", "PulsarBinding", "Values", "key_bytes"]
+
+MARKER = "CE-ContentType"
+_VERSION_01, _VERSION_10 = "ce-cloudeventsversion", "ce-specversion"
+
+
+class Profile(Enum):
+    """Which names and which version of CloudEvents a writer uses."""
+
+    V0_1 = "0.1"
+    V1_0 = "1.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarBinding:
+    """Reads and writes events as Pulsar messages.
+
+    >>> event = CloudEvent({"id": "1", "source": "/shop", "type": "order.placed"})
+    >>> message = PulsarBinding().encode(event)
+    >>> dict(message.properties)["CE-EventType"], message.payload
+    ('order.placed', None)
+    >>> PulsarBinding().decode(message) == event
+    True
+    """
+
+    profile: Profile = Profile.V0_1
+    mode: Mode = Mode.BINARY
+    format: str = "json"
+    """The event format of structured mode; profile 0.1 has JSON only."""
+    values: Values = Values.AUTO
+    key_mapper: KeyMapper | None = None
+    """Asked for a key when the caller gives none (A12)."""
+    mirror_time: bool = False
+    """Also write `time` as the message's event time (A13)."""
+    repeat_properties: bool = False
+    """Structured mode also writes the properties of binary mode (3.2.2)."""
+    keep_case: bool = False
+    """Keep the case of 0.1 extension names in the extension `extensionnames`."""
+    bridged: bool = False
+    """Values of `ce_*` are base64, as pulsar-io-kafka copies them (A17)."""
+    sniff: bool = False
+    """Take a JSON object that looks like an event as one, without any property (A8)."""
+    types: Mapping[str, AttributeType] = field(default_factory=dict)
+    """Declared types of extensions in profile 1.0, whose properties carry text only."""
+    formats: Formats = FORMATS
+
+    def decode(self, message: PulsarMessage) -> CloudEvent:
+        """Read one message at the level `strict`."""
+        return event_of(self.read(message))
+
+    def read(self, message: PulsarMessage, level: Level = Level.STRICT) -> Reading:
+        """Read one message at any level."""
+        try:
+            media_type = _marker(message.properties)
+            if media_type is not None:
+                return conclude(self._structured(message, media_type), level)
+            return self._unmarked(message, level)
+        except EventError as error:
+            return failed(error, level)
+
+    def foreign(self, message: PulsarMessage) -> Properties:
+        """Give the properties that belong to the application, in order."""
+        return tuple(item for item in message.properties if not _is_ours(item[0]))
+
+    def encode(
+        self,
+        event: CloudEvent,
+        *,
+        key: Key = None,
+        ordering_key: bytes | None = None,
+        properties: Properties = (),
+    ) -> PulsarMessage:
+        """Write one event; keys and foreign `properties` travel beside it."""
+        if key is None and self.key_mapper is not None:
+            key = self.key_mapper(event)
+        payload, own = _ENCODERS[self.profile, self.mode](self, event)
+        nanoseconds = event.time_ns if self.mirror_time else None
+        return PulsarMessage(
+            payload=payload,
+            # A12: Pulsar's key is text; bytes are written in base64 and flagged.
+            key=base64.b64encode(key).decode() if isinstance(key, bytes) else key,
+            key_is_base64=isinstance(key, bytes),
+            ordering_key=ordering_key,
+            properties=own + properties,
+            event_time=None if nanoseconds is None else nanoseconds // 10**6,
+        )
+
+    def _structured(self, message: PulsarMessage, media_type: str) -> Draft:
+        if is_batch(media_type):  # A18
+            raise InvalidEvent("a batch cannot be read from Pulsar", clause="spec 002 1.3")
+        event_format = self.formats.get(media_type, message)
+        if not message.payload:
+            raise InvalidEvent("a structured event has no payload", attribute="data", clause="spec 002 3.2.1")
+        draft = (
+            self._json(message.payload)
+            if event_format.name == "json"
+            else event_format.draft(message.payload)
+        )
+        draft.mode = Mode.STRUCTURED
+        return draft
+
+    def _json(self, payload: bytes) -> Draft:
+        """Read a JSON event of 0.1 or of 1.0, whichever it says it is."""
+        draft = Draft()
+        envelope, members = parse_envelope(payload, draft)
+        if not isinstance(members, dict):
+            raise InvalidEvent("the event is not a JSON object", clause="JSON format 3")
+        json_data = Json if envelope is None else partial(Json.inside, envelope)
+        if "cloudEventsVersion" in members:
+            decode_json(members, json_data, draft, keep_case=self.keep_case)
+        else:
+            fill(draft, members, json_data)
+        return draft
+
+    def _unmarked(self, message: PulsarMessage, level: Level) -> Reading:
+        spelled = [name for name, _ in message.properties]
+        exact = level is Level.STRICT
+        dashed = {n.lower() for n in spelled if (n if exact else n.upper()).startswith(PREFIX)}
+        scored = any(name.startswith(names.PREFIX) for name in spelled)
+        if not dashed and not scored:
+            return conclude(self._sniffed(message), level)
+        if dashed and scored and exact:
+            # A19: no mixture of prefixes in one message.
+            raise InvalidEvent("CE-* and ce_* properties are mixed", clause="spec 002 3.1.2.1 (A19)")
+        if _VERSION_01 in dashed or not (scored or _VERSION_10 in dashed):
+            return conclude(self._properties_01(message, level), level)
+        record = self._as_record(message, dashed=_VERSION_10 in dashed)
+        return KafkaBinding(types=self.types, formats=self.formats).read(record, level)
+
+    def _sniffed(self, message: PulsarMessage) -> Draft:
+        if self.sniff and message.payload and _looks_like_event(message.payload):
+            draft = self._json(message.payload)
+            draft.mode = Mode.STRUCTURED
+            return draft
+        raise NotACloudEvent(
+            "the message has no CloudEvents property", why="spec 002 3", next="treat it as a plain message"
+        )
+
+    def _properties_01(self, message: PulsarMessage, level: Level) -> Draft:
+        draft = Draft(data=absent if message.payload is None else message.payload)
+        core, extensions = read_properties(
+            message.properties, self.values, draft, lenient=level is not Level.STRICT
+        )
+        if "cloudEventsVersion" not in core:
+            draft.fatal("CE-CloudEventsVersion is missing", "cloudEventsVersion", "v0.1 spec: REQUIRED")
+        if "contentType" not in core:  # A5: content-type is accepted too
+            core.update(("contentType", v) for n, v in message.properties if n == names.CONTENT_TYPE)
+        upgrade(core, extensions, draft, keep_case=self.keep_case)
+        return draft
+
+    def _as_record(self, message: PulsarMessage, *, dashed: bool) -> KafkaRecord:
+        """Give a message of profile 1.0, or of `CE-*` 1.0, the headers it would have on Kafka."""
+        headers = [
+            (_scored(name) if dashed else name, self._unbridged(name, value))
+            for name, value in message.properties
+        ]
+        return KafkaRecord(value=message.payload, headers=tuple(headers))
+
+    def _unbridged(self, name: str, value: str) -> bytes:
+        if self.bridged and (name.startswith(names.PREFIX) or name == names.CONTENT_TYPE):
+            try:
+                return read_base64(value)
+            except ValueError as exc:
+                raise InvalidEvent(f"property {name} is not base64", attribute=name, clause="A17") from exc
+        return value.encode("utf-8", "surrogatepass")
+
+
+def key_bytes(message: PulsarMessage) -> bytes | None:
+    """Give the key of a message as Kafka would have it: the ordering key first, then the key."""
+    if message.ordering_key is not None or message.key is None:
+        return message.ordering_key
+    if not message.key_is_base64:
+        return message.key.encode()
+    try:
+        return read_base64(message.key)
+    except ValueError as exc:
+        raise InvalidEvent("the key is flagged as base64 and is none", attribute="key", clause="A12") from exc
+
+
+def _marker(properties: Properties) -> str | None:
+    """Give the content type that says `structured`, whatever other properties there are (A7)."""
+    for name, value in properties:
+        # spec 002 3: "prefixed with application/cloudevents"; case is ignored as on Kafka (A9).
+        if name in (MARKER, names.CONTENT_TYPE) and is_cloudevents(value.strip('"')):
+            return value.strip('"')
+    return None
+
+
+def _is_ours(name: str) -> bool:
+    return name == names.CONTENT_TYPE or name.startswith((PREFIX, names.PREFIX))
+
+
+def _scored(name: str) -> str:
+    """Give a `CE-*` 1.0 name as Kafka spells it."""
+    if not name.startswith(PREFIX):
+        return name
+    attribute = name[len(PREFIX) :].lower().removeprefix("x-")
+    return names.header_of(attribute)
+
+
+def _looks_like_event(payload: bytes) -> bool:
+    try:
+        _, members = parse_envelope(payload, Draft())
+    except InvalidEvent:
+        return False
+    if not isinstance(members, dict):
+        return False
+    return {"specversion", "id", "source", "type"} <= members.keys() or {
+        "cloudEventsVersion",
+        "eventID",
+        "source",
+        "eventType",
+    } <= members.keys()
+
+
+Encoded = tuple[bytes | None, Properties]
+
+
+def _encode_01(binding: PulsarBinding, event: CloudEvent) -> Encoded:
+    core, extensions = downgrade(event)
+    if isinstance(event.data, Json):
+        # JSON format 3.1.2: an implied application/json is made explicit.
+        core.setdefault("contentType", "application/json")
+    return event.data_bytes, write_properties(core, extensions, binding.values)
+
+
+def _encode_01_structured(binding: PulsarBinding, event: CloudEvent) -> Encoded:
+    if binding.format != "json":
+        raise CannotEncode("profile 0.1 has the JSON format only", why="spec 002 1.4", next="use profile 1.0")
+    # A6: the receiver looks for this marker, so the writer must set it.
+    own: Properties = ((MARKER, "application/cloudevents+json; charset=UTF-8"),)
+    if binding.repeat_properties:
+        own += tuple(item for item in _encode_01(binding, event)[1] if item[0] != MARKER)
+    return encode_json(event), own
+
+
+def _encode_10(binding: PulsarBinding, event: CloudEvent, mode: Mode) -> Encoded:
+    kafka = KafkaBinding(
+        mode=mode, format=binding.format, repeat_headers=binding.repeat_properties, formats=binding.formats
+    )
+    record = kafka.encode(event)
+    return record.value, names.to_properties(record.headers)
+
+
+def _refuse_batch(binding: PulsarBinding, event: CloudEvent) -> Encoded:
+    raise CannotEncode("Pulsar has no batch mode", why="spec 002 1.3", next="use binary or structured mode")
+
+
+_ENCODERS: Mapping[tuple[Profile, Mode], Callable[[PulsarBinding, CloudEvent], Encoded]] = {
+    (Profile.V0_1, Mode.BINARY): _encode_01,
+    (Profile.V0_1, Mode.STRUCTURED): _encode_01_structured,
+    (Profile.V1_0, Mode.BINARY): partial(_encode_10, mode=Mode.BINARY),
+    (Profile.V1_0, Mode.STRUCTURED): partial(_encode_10, mode=Mode.STRUCTURED),
+    **{(profile, Mode.BATCH): _refuse_batch for profile in Profile},
+}
