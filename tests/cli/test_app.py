@@ -158,6 +158,19 @@ def test_an_internal_error_says_how_to_see_more(verb: Register, capsys: pytest.C
     assert "-v -v" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_what_cannot_be_encoded_is_escaped(encoding: str) -> None:
+    code = (
+        "import sys; from penstock.cli import app, output, version;"
+        "version.command = lambda: (output.data('✓ \\udcff'), output.talk('✗ \\udcff'));"
+        "sys.exit(app.main(['version']))"
+    )
+    env = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(b" \\udcff\n")
+
+
 def test_a_closed_pipe_is_quiet() -> None:
     code = "import sys; from penstock.cli.app import main; sys.exit(main(['config', 'show', '-o', 'json']))"
     reader, writer = os.pipe()

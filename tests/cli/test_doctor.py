@@ -94,6 +94,7 @@ contexts:
       no-file: {{address: "127.0.0.1:{port}", security: {{ca_file: none.pem}}}}
       no-address: {{kind: kafka}}
       no-port: {{address: "127.0.0.1:x"}}
+      no-host: {{address: "{long}:1"}}
       credentials: {{address: "http://me:hunter2@127.0.0.1:{port}", security: {{token: hunter2}}}}
 """
 
@@ -102,13 +103,14 @@ def test_credentials_are_looked_up_and_never_shown(
     project: Path, listener: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TEST_NOT_SET", raising=False)
-    (project / "penstock.yaml").write_text(CONTEXT.format(port=listener))
+    (project / "penstock.yaml").write_text(CONTEXT.format(port=listener, long="h" * 300))
     code, found = examine(capsys)
     assert code == 1
     assert found["no-variable"]["repair"] == "export TEST_NOT_SET=..."
     assert "none.pem" in found["no-file"]["detail"]
     assert "no address" in found["no-address"]["detail"]
     assert "not an address" in found["no-port"]["detail"]
+    assert found["no-host"]["ok"] is False
     assert found["credentials"]["ok"] is True
     assert "hunter2" not in json.dumps(found)
 
@@ -117,7 +119,7 @@ def test_credentials_are_looked_up_and_never_shown(
 def test_no_form_shows_a_secret(
     project: Path, listener: int, fmt: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (project / "penstock.yaml").write_text(CONTEXT.format(port=listener))
+    (project / "penstock.yaml").write_text(CONTEXT.format(port=listener, long="h" * 300))
     assert main(["doctor", "-o", fmt]) == 1
     captured = capsys.readouterr()
     assert "hunter2" not in captured.out + captured.err
@@ -191,7 +193,7 @@ def test_every_failure_carries_its_repair(
     project: Path, closed_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_JAVA_HOME", str(project))
-    (project / "penstock.yaml").write_text(CONTEXT.format(port=closed_port))
+    (project / "penstock.yaml").write_text(CONTEXT.format(port=closed_port, long="h" * 300))
     code, found = examine(capsys, "-f", "none.yaml")
     failed = [check for check in found.values() if check["ok"] is False]
     assert code == 1

@@ -90,6 +90,8 @@ WRONG = {
     "conect_timeout: 1s": ("there is no setting 'conect_timeout'", "penstock.yaml:1:1", "connect_timeout"),
     "a:\n  b: 1": ("there is no setting 'a'", "penstock.yaml:1:1", "known here"),
     "connect_timeout: soon": ("not a duration", "penstock.yaml:1", "duration"),
+    "contract: ''": ("not a path", "penstock.yaml:1", "path"),
+    'contract: "\\0"': ("not a path", "penstock.yaml:1", "path"),
     "connect_timeout: [1s]": ("takes one value", "penstock.yaml:1:1", "duration"),
     "contexts: x": ("must be a mapping", "penstock.yaml:1:1", "contexts name"),
     "contexts: [x]": ("must be a mapping", "penstock.yaml:1:1", "contexts name"),
@@ -130,6 +132,20 @@ def test_a_wrong_file_says_what_where_and_next(tmp_path: Path, text: str) -> Non
 def test_a_wrong_flag_is_a_config_error(tmp_path: Path, flag: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load(start=tmp_path, environ={}, overrides=[flag])
+
+
+def test_a_home_of_nobody_is_only_a_path(tmp_path: Path) -> None:
+    config = load(start=tmp_path, environ={}, overrides=["contract=~no-such-user/a.yaml"])
+    assert config.get("contract") == tmp_path / "~no-such-user" / "a.yaml"
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigError, match="gone"):
+        load(environ={})
 
 
 def test_a_flag_reaches_into_a_context(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         resolve("${env:NOT_SET}", where="penstock.yaml:7", folder=tmp_path)
     assert caught.value.where == "penstock.yaml:7"
     assert caught.value.next == "export NOT_SET=..."
+    with pytest.raises(ConfigError, match="no-such-user"):
+        resolve("${file:~no-such-user/x}", where="", folder=tmp_path)
     with pytest.raises(ConfigError, match=r"none\.txt"):
         resolve("${file:none.txt}", where="", folder=tmp_path)
 

@@ -73,6 +73,7 @@ HOSTILE = {
     "deep mapping": ("a: " + "{b: " * 5000, "deeper"),
     "deep block": ("".join(f"{' ' * n}a:\n" for n in range(MAX_DEPTH + 2)) + " " * 30 + "b: 1", "deeper"),
     "many values": ("".join(f"k{n}: 1\n" for n in range(MAX_VALUES + 1)), "more than"),
+    "long tag": (f"a: !{'x' * 900_000} 1", "longer than"),
     "duplicate key": ("a: 1\nb: 2\na: 3\n", "twice"),
     "duplicate key in flow": ("{a: 1, 'a': 2}", "twice"),
     "key is a mapping": ("{a: 1}: 2", "single word"),

@@ -47,6 +47,14 @@ def test_the_rest_of_the_file_stays(tmp_path: Path) -> None:
     assert config.get("context") == "dev"
 
 
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real.yaml").write_text("context: a\n")
+    (tmp_path / "penstock.yaml").symlink_to("real.yaml")
+    choose_context(tmp_path / "penstock.yaml", "b")
+    assert (tmp_path / "penstock.yaml").is_symlink()
+    assert (tmp_path / "real.yaml").read_text() == "context: b\n"
+
+
 def test_a_context_can_be_taken_out(tmp_path: Path) -> None:
     path = tmp_path / "penstock.yaml"
     remove_context(path, "dev")

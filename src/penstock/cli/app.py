@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -217,6 +218,7 @@ def _root(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; every failure ends here as a block on stderr."""
     args = list(sys.argv[1:] if argv is None else argv)
+    _print_anything()
     with scope():
         try:
             _run(args)
@@ -231,6 +233,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         except Exception as exc:  # noqa: BLE001 - the one boundary: a person never sees a raw traceback
             return _fail(exc)
     return 0
+
+
+def _print_anything() -> None:
+    """Let a character that the terminal or pipe cannot take be written as an escape, not be a failure."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(args: list[str]) -> None:

@@ -205,8 +205,8 @@ def _reach(context: Context, server: Server, timeout: float) -> Check:
         began = perf_counter()
         try:
             socket.create_connection((host, port), timeout=timeout).close()
-        except OSError as exc:
-            reason = exc.strerror or str(exc) or type(exc).__name__
+        except (OSError, ValueError) as exc:  # ValueError: a host name that cannot be one
+            reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             return Check(
                 name=server.name, ok=False, detail=f"{shown}: {reason}", repair=_revive(context, server)
             )

@@ -6,6 +6,7 @@ flags, names the environment variables, and prints the reference in the document
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -59,7 +60,9 @@ def _duration(text: str) -> float:
 
 
 def _path(text: str) -> Path:
-    return Path(text).expanduser()
+    if not text or "\0" in text:
+        raise ValueError("it is not a path")
+    return Path(os.path.expanduser(text))  # leaves `~nobody` as it is, where Path.expanduser raises
 
 
 def _choice(*words: str) -> Kind:

@@ -96,7 +96,7 @@ def load(
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """Read all layers; the flags are -C (context), -f (contract) and -X (overrides, as KEY=VALUE)."""
-    here = (start or Path.cwd()).absolute()
+    here = _absolute(start)
     folder = _project_folder(here)
     environ = os.environ if environ is None else environ
     values: Values = {}
@@ -111,13 +111,20 @@ def load(
 
 def find_upwards(name: str | Path, start: Path | None = None) -> Path | None:
     """Look for a file in a folder and its parents, up to the root of the repository."""
-    here = (start or Path.cwd()).absolute()
+    here = _absolute(start)
     for folder in (here, *here.parents):
-        if (folder / name).is_file():
+        if os.path.isfile(folder / name):  # a folder that may not be entered holds nothing for us
             return folder / name
-        if (folder / _REPOSITORY_MARK).exists():
+        if os.path.exists(folder / _REPOSITORY_MARK):
             return None
     return None
+
+
+def _absolute(start: Path | None) -> Path:
+    try:
+        return (start or Path.cwd()).absolute()
+    except OSError as exc:
+        raise ConfigError("the working directory is gone", next="cd to a folder that exists") from exc
 
 
 def check_tree(tree: Branch, origin: Origin) -> Values:
@@ -134,7 +141,7 @@ def _project_folder(here: Path) -> Path:
 
 def _file_layer(folder: Path, file: Path, here: Path) -> Values:
     path = folder / file
-    if not path.is_file():
+    if not os.path.isfile(path):
         return {}
     shown = os.path.relpath(path, here)
     return check_tree(read_tree(path, shown), Origin(shown, folder, generated=file == DEV_FILE))

@@ -137,7 +137,7 @@ def _from_environment(name: str, where: str, _folder: Path) -> str:
 
 
 def _from_file(name: str, where: str, folder: Path) -> str:
-    path = folder / Path(name).expanduser()
+    path = folder / os.path.expanduser(name)
     try:
         with path.open("rb") as stream:
             raw = stream.read(MAX_SECRET_BYTES + 1)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Branch", "Leaf", "Node", "Position", "parse_tree", "read_tree"]
 
 MAX_BYTES: Final = 1_000_000
+MAX_LINE: Final = 32_000
+"""Characters; the parser's time grows with the square of a tag's length."""
 MAX_DEPTH: Final = 16
 MAX_VALUES: Final = 10_000
 
@@ -82,6 +84,11 @@ def parse_tree(text: str, file: str) -> Branch:
     >>> parse_tree("a: {b: 1}", "x.yaml").children["a"].children["b"]
     Leaf(position=Position(file='x.yaml', line=1, column=8), size=1)
     """
+    for number, line in enumerate(text.splitlines(), start=1):
+        if len(line) > MAX_LINE:
+            raise ConfigError(
+                f"a line is longer than {MAX_LINE} characters", where=str(Position(file, number))
+            )
     builder = _Builder(file)
     for event in _events(text, file):
         builder.take(event)

@@ -78,6 +78,7 @@ def _edit(path: Path, change: Callable[[Any], None]) -> None:
 
 def _replace(path: Path, text: str) -> None:
     """Write beside the file and rename: a reader sees the old text or the new one, never a half."""
+    path = path.resolve()  # a link stays a link
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp gives mode 0600
