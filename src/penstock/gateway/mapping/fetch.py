@@ -95,10 +95,13 @@ def _convert(entry: Entry, payload: ByteArray) -> tuple[ByteArray, int, list[int
     out = np.empty(size, np.uint8)
     facts = np.empty(kernel.FACTS, np.int64)
     room = np.empty(_ROOM, np.int64)
-    end = _run(entry, payload, facts, room, out)
-    while end == kernel.NO_SPACE and len(room) < 5 * size:
-        room = np.empty(8 * len(room), np.int64)
+    try:
         end = _run(entry, payload, facts, room, out)
+        while end == kernel.NO_SPACE and len(room) < 5 * size:
+            room = np.empty(8 * len(room), np.int64)
+            end = _run(entry, payload, facts, room, out)
+    except IndexError:  # the second wall: the kernel's own checks should have seen it
+        end = kernel.BAD_SIZE
     return out, end, facts.tolist()
 
 

@@ -64,17 +64,7 @@ def batch_to_entry(
     records = as_array(batch.records(limit))
     if batch.record_count * _SMALLEST_RECORD > len(records):
         raise _refused(f"has {len(records)} bytes for {batch.record_count} records")
-    room = headroom + len(records) + len(records) // 2 + _PER_RECORD * batch.record_count + _SLACK
-    facts = np.empty(kernel.FACTS, np.int64)
-    while True:
-        out = np.empty(room, np.uint8)
-        end = kernel.records_to_entry(
-            records, 0, len(records), batch.record_count, batch.base_timestamp, out, headroom, facts
-        )
-        if end != kernel.NO_SPACE:
-            break
-        room *= 2
-    said = facts.tolist()
+    out, end, said = _convert(batch, records, headroom)
     if end < 0:
         raise _refused(f"cannot be read: record {said[kernel.RECORD]} {_REASONS[end]}")
     return PulsarBatch(
@@ -86,6 +76,23 @@ def batch_to_entry(
         said[kernel.KEYLESS],
         said[kernel.EMPTY_VALUES],
     )
+
+
+def _convert(batch: RecordBatch, records: ByteArray, headroom: int) -> tuple[ByteArray, int, list[int]]:
+    """Run the kernel, with a larger output if keys or headers grow more than usual."""
+    room = headroom + len(records) + len(records) // 2 + _PER_RECORD * batch.record_count + _SLACK
+    facts = np.empty(kernel.FACTS, np.int64)
+    end = kernel.NO_SPACE
+    while end == kernel.NO_SPACE:
+        out = np.empty(room, np.uint8)
+        try:
+            end = kernel.records_to_entry(
+                records, 0, len(records), batch.record_count, batch.base_timestamp, out, headroom, facts
+            )
+        except IndexError:  # the second wall: the kernel's own checks should have seen it
+            end = kernel.BAD_LENGTH
+        room *= 2
+    return out, end, facts.tolist()
 
 
 def _check(batch: RecordBatch) -> None:

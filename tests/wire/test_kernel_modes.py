@@ -1,0 +1,110 @@
+"""The three ways a kernel runs: compiled, from the cache of another process, as plain Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import penstock.gateway.mapping  # noqa: F401  loads every kernel
+from penstock.wire.kernels.jit import kernels
+
+ROOT = Path(__file__).parents[2]
+
+_ALL = """
+import penstock.gateway.mapping, penstock.wire.pulsar, penstock.wire.kernels as k
+from penstock.wire.kernels.jit import kernels
+"""
+
+
+def python(code: str, **environment: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def test_a_second_process_compiles_nothing() -> None:
+    python(_ALL)
+    assert python(_ALL + "print(k.cache_misses(), len(kernels()) > 50)") == "0 True"
+
+
+def test_kernels_compile_without_any_folder_for_a_cache(tmp_path: Path) -> None:
+    # What Numba does when site-packages is read-only and the user has no home.
+    code = """
+import numpy as np
+from numba.core import caching
+from penstock.wire.kernels.jit import BYTES, INT, kernel
+caching.CacheImpl._locator_classes = []
+@kernel(INT(BYTES))
+def first(data): return int(data[0])
+print(first(np.frombuffer(b"a", np.uint8)), first.stats.cache_path)
+"""
+    assert python(code).split()[0] == "97"
+
+
+def test_every_kernel_has_one_signature() -> None:
+    assert {name for name, made in kernels().items() if len(made.signatures) != 1} == set()
+
+
+def test_an_edited_kernel_changes_the_stamp_of_its_callers(tmp_path: Path) -> None:
+    source = """
+from penstock.wire.kernels.jit import INT, kernel
+@kernel(INT(INT))
+def inner(x): return x + {number}
+@kernel(INT(INT))
+def outer(x): return inner(x)
+"""
+    stamps = set()
+    for number in (1, 2):
+        path = tmp_path / f"made{number}.py"
+        path.write_text(source.format(number=number))
+        code = f"""
+import sys; sys.path.insert(0, {str(tmp_path)!r})
+from made{number} import outer
+print(outer(1), outer.py_func.__qualname__)
+"""
+        result, stamp = python(code).split()
+        assert int(result) == 1 + number
+        stamps.add(stamp)
+    assert len(stamps) == 2
+
+
+def test_the_kernels_are_plain_python_when_jit_is_off() -> None:
+    assert (
+        python(_ALL + "print(len(kernels()), type(k.copy).__name__)", NUMBA_DISABLE_JIT="1") == "0 function"
+    )
+
+
+SAME_TESTS = (
+    "tests/wire/test_kernels.py",
+    "tests/gateway/test_mapping.py",
+    "tests/gateway/test_mapping_fuzz.py",
+)
+
+
+def test_the_same_tests_pass_as_plain_python() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *SAME_TESTS, "-q", "-p", "no:randomly", "-p", "no:cacheprovider"],
+        cwd=ROOT,
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_all_run_without_the_gil_and_most_with_bounds_checks() -> None:
+    assert {made.targetoptions["nogil"] for made in kernels().values()} == {True}
+    unchecked = {name for name, made in kernels().items() if not made.targetoptions["boundscheck"]}
+    # These check their ranges once and then loop.
+    assert unchecked == {"penstock.wire.kernels.copying.copy", "penstock.wire.kernels.utf8._is_ascii"}
