@@ -66,7 +66,17 @@ def test_headers_that_are_no_map_survive() -> None:
         HeaderField("created-at", b"2031-05-06T07:08:09Z", Provenance.GATEWAY),
     )
     batch = EventBatch.of([Event("p", EventHeaders(fields))], id="b")
-    assert EventBatch.decode(batch.encode()).records[0].header_fields == fields
+    assert EventBatch.decode(batch.encode(), trusted=True).records[0].header_fields == fields
+    doubted = EventBatch.decode(batch.encode()).records[0].header_fields
+    assert {field.by for field in doubted} == {Provenance.CLIENT}
+    assert [(f.name, f.value) for f in doubted] == [(f.name, f.value) for f in fields]
+
+
+def test_a_batch_cannot_bring_an_identity() -> None:
+    event = Event("p", GOOD).appended({"source-identity": "root"}, by=Provenance.GATEWAY)
+    raw = EventBatch.of([event], id="b").encode()
+    assert EventBatch.decode(raw).records[0].source_identity is None
+    assert EventBatch.decode(raw, trusted=True).records[0].source_identity == "root"
 
 
 def test_headers_as_a_map_are_read() -> None:
@@ -183,7 +193,7 @@ def events(draw: st.DrawFn) -> Event:
 @given(st.lists(events(), max_size=3))
 def test_what_goes_in_comes_out(records: list[Event]) -> None:
     batch = EventBatch.of(records, id="b")
-    assert EventBatch.decode(batch.encode(), level=Level.FORENSIC) == batch
+    assert EventBatch.decode(batch.encode(), level=Level.FORENSIC, trusted=True) == batch
 
 
 @given(st.binary(max_size=40) | JSON.map(lambda value: json.dumps({"records": value}).encode()))

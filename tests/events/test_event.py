@@ -14,7 +14,7 @@ from penstock.events.cloudevent import CloudEvent
 from penstock.events.content import Json, absent
 from penstock.events.event import Event
 from penstock.events.event_headers import PREDEFINED, HeaderField, Provenance
-from penstock.events.event_mapping import EVENT_TYPE_ATTRIBUTES, HEADER_ATTRIBUTES, foreign
+from penstock.events.event_mapping import EVENT_TYPE_ATTRIBUTES, HEADER_ATTRIBUTES
 from penstock.events.event_record import event_of_record, host_address, stream_address
 from penstock.events.event_type import EventType
 from penstock.events.reading import Level, Severity
@@ -240,8 +240,11 @@ def test_predefined_headers_are_appended_once() -> None:
     event = Event("p", GOOD).appended({"log-level": "debug", "x": "1"}, by=Provenance.INVOKER)
     assert (event.log_level, event.provenance("x")) == ("debug", Provenance.INVOKER)
     assert event.appended({"x": "2"}, by=Provenance.INVOKER).header("x") == "2"
-    with pytest.raises(UsageError, match="log-level"):
-        event.appended({"log-level": "info"}, by=Provenance.GATEWAY)
+    with pytest.raises(UsageError, match="Log-Level"):
+        event.appended({"Log-Level": "info"}, by=Provenance.GATEWAY)
+    split = Event("p", {"event-id": "1", "event-type-kind": "k"})
+    with pytest.raises(UsageError, match="event-type"):
+        split.appended({"event-type": "kind=other"}, by=Provenance.GATEWAY)
 
 
 def test_wrong_use_is_told() -> None:
@@ -379,8 +382,21 @@ def test_a_cloudevent_as_an_event() -> None:
     assert event.event_type == EventType(api_version="v1", class_="async", kind="order;placed")
     assert (event.source_identity, event.attribute_int("n")) == ("ann", 1)
     assert event.header("ce-hop") == "5"
-    assert [f.name for f in foreign(event)] == ["trace"]
+    assert [f.name for f in event.foreign_headers] == ["trace"]
     assert event.to_cloudevent() is CE
+
+
+def test_foreign_headers_do_not_hide_the_attributes() -> None:
+    given = {"source": "x", "Event-Id": "9", "ce-hop": "6", "trace": "abc"}
+    event = Event.from_cloudevent(CE, headers=given).checked()
+    assert (event.id, event.source, event.header("ce-hop")) == ("1", "/shop", "5")
+    later = event.appended({"y": "1", "log-level": "debug"}, by=Provenance.INVOKER)
+    assert [f.name for f in later.foreign_headers] == [*given, "y"]
+    assert event.to_cloudevent() is CE
+
+
+def test_foreign_headers_of_a_plain_event() -> None:
+    assert [f.name for f in FULL.foreign_headers] == ["X-Count", "trace"]
 
 
 def test_the_path_of_a_cloudevent_is_its_subject_unless_told() -> None:

@@ -78,20 +78,30 @@ class EventBatch:
 
     @classmethod
     def decode(
-        cls, raw: bytes, *, level: Level = Level.STRICT, limits: BatchLimits = BATCH_LIMITS
+        cls,
+        raw: bytes,
+        *,
+        level: Level = Level.STRICT,
+        limits: BatchLimits = BATCH_LIMITS,
+        trusted: bool = False,
     ) -> EventBatch:
-        """Read a batch; InvalidEvent says which record is wrong, and in `strict` which rule it breaks."""
+        """Read a batch; InvalidEvent says which record is wrong, and in `strict` which rule it breaks.
+
+        Only with `trusted` is believed what the JSON says about who appended a header: whoever can send a
+        batch could otherwise send an identity.
+        """
         value = _object(raw, limits)
         records = value.pop("records", None)
         if not isinstance(records, list):
             raise _wrong("records is not an array", "records")
         if len(records) > limits.records:
             raise _wrong(f"{len(records)} records; the limit is {limits.records}", "records")
-        envelope = event_of_value(value, "batch")
+        envelope = event_of_value(value, "batch", trusted=trusted)
         if envelope.body is not None or envelope.has_attributes:
             raise _wrong("a batch has records in place of a body", "batch")
-        events = (event_of_value(record, f"records[{number}]") for number, record in enumerate(records))
-        return cls(tuple(events), envelope)._checked(level)
+        places = ((record, f"records[{number}]") for number, record in enumerate(records))
+        events = tuple(event_of_value(record, where, trusted=trusted) for record, where in places)
+        return cls(events, envelope)._checked(level)
 
     def _checked(self, level: Level) -> EventBatch:
         _hold(self.envelope, level, "batch")

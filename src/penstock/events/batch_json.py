@@ -49,8 +49,11 @@ def _header_value(field: HeaderField) -> list[Any]:
     return [field.name, value] if field.by is Provenance.CLIENT else [field.name, value, field.by.value]
 
 
-def event_of_value(value: Any, where: str) -> Event:
-    """Read the record form; InvalidEvent says which part is wrong."""
+def event_of_value(value: Any, where: str, *, trusted: bool) -> Event:
+    """Read the record form; InvalidEvent says which part is wrong.
+
+    Who appended a header is believed only if the JSON comes from a trusted hand: else all are the client's.
+    """
     if not isinstance(value, dict):
         raise _wrong("not an object", where)
     unknown = value.keys() - _MEMBERS
@@ -60,7 +63,7 @@ def event_of_value(value: Any, where: str) -> Event:
         raise _wrong("more than one of body, body-base64 and attributes", where)
     return Event(
         _text(value, "path", where) or "",
-        EventHeaders(_headers(value.get("headers", []), f"{where}.headers")),
+        EventHeaders(_headers(value.get("headers", []), f"{where}.headers", trusted)),
         _read_body(value, where),
         attributes=_read_attributes(value, where),
         arrived=_read_moment(value, where),
@@ -80,21 +83,22 @@ def _text(value: dict[str, Any], name: str, where: str) -> str | None:
     return text
 
 
-def _headers(value: Any, where: str) -> Iterator[HeaderField]:
+def _headers(value: Any, where: str, trusted: bool) -> Iterator[HeaderField]:
     # spec 004 has a map; it is read as well.
     pairs = [[name, text] for name, text in value.items()] if isinstance(value, dict) else value
     if not isinstance(pairs, list):
         raise _wrong("neither an array nor an object", where)
     for number, pair in enumerate(pairs):
-        yield _header(pair, f"{where}[{number}]")
+        name, raw, by = _header(pair, f"{where}[{number}]")
+        yield HeaderField(name, raw, by if trusted else Provenance.CLIENT)
 
 
-def _header(pair: Any, where: str) -> HeaderField:
+def _header(pair: Any, where: str) -> tuple[str, bytes | None, Provenance]:
     match pair:
         case [str(name), value]:
-            return HeaderField(name, _header_bytes(value, where))
+            return name, _header_bytes(value, where), Provenance.CLIENT
         case [str(name), value, str(by)] if by in Provenance.__members__.values():
-            return HeaderField(name, _header_bytes(value, where), Provenance(by))
+            return name, _header_bytes(value, where), Provenance(by)
         case _:
             raise _wrong("not [name, value] or [name, value, client | gateway | invoker]", where)
 

@@ -6,19 +6,19 @@ read: a missing event-id or created-at is added only by `Event.received`, at an 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 from urllib.parse import SplitResult, urlsplit
 
 from penstock.errors import InvalidEvent, UsageError
 from penstock.events.body_decoders import DECODERS, BodyDecoders
 from penstock.events.cloudevent import CloudEvent
+from penstock.events.event_attributes import as_bytes, as_int, as_str, at, under
 from penstock.events.event_headers import PREDEFINED, EventHeaders, HeaderField, HeaderInput, Provenance
 from penstock.events.event_json import as_json
-from penstock.events.event_mapping import cloudevent_of, headers_of, updated
+from penstock.events.event_mapping import cloudevent_of, foreign, headers_of, updated
 from penstock.events.event_rules import findings
 from penstock.events.event_type import SPLIT_HEADERS, EventType
 from penstock.events.reading import Finding, Level, Severity
@@ -26,7 +26,13 @@ from penstock.events.timestamp import read_timestamp, write_timestamp
 
 __all__ = ["Event"]
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+
+class _View(NamedTuple):
+    """The CloudEvent that an event shows, and where in the headers its part ends and begins."""
+
+    event: CloudEvent
+    foreign: int
+    known: int
 
 
 class EventOptions(TypedDict, total=False):
@@ -56,7 +62,7 @@ class Event:
         "_path",
         "_source_address",
         "_url",
-        "_viewed",
+        "_view",
     )
 
     def __init__(
@@ -87,7 +93,7 @@ class Event:
         self._url = url
         self._decoders = decoders
         self._decoded: Mapping[str, Any] | None = self._given
-        self._viewed: tuple[CloudEvent, int] | None = None
+        self._view: _View | None = None
 
     # Where events come from
 
@@ -99,10 +105,11 @@ class Event:
         body: bytes | None = None,
         *,
         level: Level = Level.STRICT,
+        arrived: datetime | None = None,
         **more: Unpack[EventOptions],
     ) -> Event:
         """Make an event and hold it against the rules: `strict` raises, the others leave it to `findings`."""
-        return cls(path, headers, body, **more).checked(level)
+        return cls(path, headers, body, arrived=arrived, **more).checked(level)
 
     @classmethod
     def received(
@@ -147,32 +154,43 @@ class Event:
 
         `by` says who answers for the attributes: authid is an identity only if that is not the client.
         """
-        fields = EventHeaders.of(headers_of(event), by).appended(headers, by)
+        others = EventHeaders.of(headers, by)
+        # The last one counts: a foreign header that happens to be called `source` must not hide the event's.
+        fields = others.appended(headers_of(event), by)
         path = (event.subject or "") if path is None else path
-        view = cls(
-            path,
-            fields,
-            event.data_bytes,
-            arrived=arrived,
-            source_address=source_address,
-            decoders=decoders,
-        )
-        view._viewed = event, len(fields.fields)
-        return view
+        shown = cls(path, fields, event.data_bytes, arrived=arrived, source_address=source_address)
+        shown._decoders = decoders
+        shown._view = _View(event, len(others.fields), len(fields.fields))
+        return shown
 
     def to_cloudevent(self, *, source: str | None = None) -> CloudEvent:
         """Give the event as a CloudEvent by the mapping table; `source` is used if no header names one."""
-        if self._viewed is None:
+        if self._view is None:
             return cloudevent_of(self, source)
-        event, known = self._viewed
-        return updated(event, Event("", EventHeaders(self._fields.fields[known:])))
+        return updated(self._view.event, Event("", EventHeaders(self._fields.fields[self._view.known :])))
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the event shows a CloudEvent."""
+        return self._view is not None
+
+    @property
+    def foreign_headers(self) -> tuple[HeaderField, ...]:
+        """The headers that no attribute of a CloudEvent carries, for the record beside it."""
+        if self._view is None:
+            return foreign(self._fields)
+        _, others, known = self._view
+        return self._fields.fields[:others] + foreign(self._fields.fields[known:])
 
     def appended(self, headers: HeaderInput, *, by: Provenance) -> Event:
         """Give this event with more headers; one that spec 004 defines can be added, never replaced."""
         added = EventHeaders.of(headers, by)
-        taken = [f.name for f in added if f.name.lower() in PREDEFINED and f.name in self._fields]
         # A client's claim of an identity is not one: the gateway's own comes beside it.
-        if any(name.lower() != "source-identity" for name in taken):
+        fixed = {name for name in PREDEFINED if name in self._fields} - {"source-identity"}
+        if any(name in self._fields for name in SPLIT_HEADERS):
+            fixed.add("event-type")
+        taken = [field.name for field in added if field.name.lower() in fixed]
+        if taken:
             raise UsageError(
                 f"header {taken[0]} is there already",
                 why="spec 004: header elements can be appended by the gateway and/or invoker",
@@ -264,40 +282,19 @@ class Event:
 
     def attribute(self, key: str) -> Any:
         """GetAttribute: one attribute, or one inside another by `outer.inner`; None if absent."""
-        attributes = self.attributes()
-        if key in attributes:
-            return attributes[key]
-        outer, dot, inner = key.partition(".")
-        value: Any = attributes
-        while dot:
-            value = value.get(outer) if isinstance(value, Mapping) else None
-            outer, dot, inner = inner.partition(".")
-        return value.get(outer) if isinstance(value, Mapping) else None
+        return at(self.attributes(), key)
 
     def attribute_bytes(self, key: str) -> bytes | None:
         """GetAttributeByteSlice: bytes, or text as UTF-8; InvalidEvent for anything else."""
-        value = self.attribute(key)
-        if value is None or isinstance(value, bytes):
-            return value
-        if isinstance(value, str):
-            return value.encode()
-        raise _wrong(key, value, "bytes or text")
+        return as_bytes(key, self.attribute(key))
 
     def attribute_str(self, key: str) -> str | None:
         """GetAttributeString: text; InvalidEvent for anything else."""
-        value = self.attribute(key)
-        if value is None or isinstance(value, str):
-            return value
-        raise _wrong(key, value, "text")
+        return as_str(key, self.attribute(key))
 
     def attribute_int(self, key: str) -> int | None:
         """GetAttributeInt: a whole number, or text that is one (forms); InvalidEvent for anything else."""
-        value = self.attribute(key)
-        if value is None or type(value) is int:
-            return value
-        if isinstance(value, str) and _INTEGER.fullmatch(value):
-            return int(value)
-        raise _wrong(key, value, "an integer")
+        return as_int(key, self.attribute(key))
 
     def attributes(self, prefix: str = "") -> Mapping[str, Any]:
         """GetAttributes: all, or those under a branch: members of `prefix`, names that start with `prefix.`.
@@ -306,11 +303,7 @@ class Event:
         """
         if self._decoded is None:
             self._decoded = self._decode()
-        if not prefix:
-            return self._decoded
-        branch = self.attribute(prefix)
-        flat = {n[len(prefix) + 1 :]: v for n, v in self._decoded.items() if n.startswith(f"{prefix}.")}
-        return MappingProxyType({**(branch if isinstance(branch, Mapping) else {}), **flat})
+        return under(self._decoded, prefix) if prefix else self._decoded
 
     def _decode(self) -> Mapping[str, Any]:
         if self._body is None:
@@ -410,12 +403,3 @@ class Event:
 
     def __repr__(self) -> str:
         return f"Event({self._path!r}, {dict(self.headers)!r}, {self._body!r})"
-
-
-def _wrong(key: str, value: object, wanted: str) -> InvalidEvent:
-    return InvalidEvent(
-        f"attribute {key!r:.60} is {value!r:.60} ({type(value).__name__}), not {wanted}",
-        attribute=key,
-        clause="spec 004, GetAttribute",
-        fix="read it with attribute()",
-    )

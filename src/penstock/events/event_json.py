@@ -39,6 +39,7 @@ def as_json(event: Event) -> bytes:
 
 
 def _summary(event: Event) -> Iterator[tuple[str, Any]]:
+    headers = event.headers
     yield "path", event.path or None
     yield "event-id", _readable(lambda: event.id)
     event_type = _readable(lambda: event.event_type)
@@ -56,7 +57,7 @@ def _summary(event: Event) -> Iterator[tuple[str, Any]]:
         "log-level",
         "receipt-queue",
     ):
-        yield name, event.headers.get(name)
+        yield name, headers.get(name)
     yield "url", event.url and event.url.geturl()
 
 

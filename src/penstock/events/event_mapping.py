@@ -6,7 +6,7 @@ for are foreign and stay beside the event.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -68,13 +68,10 @@ def headers_of(event: CloudEvent) -> Iterator[tuple[str, str]]:
         yield "content-type", "application/json"
 
 
-def foreign(event: Event) -> tuple[HeaderField, ...]:
-    """Give the headers that no attribute carries, for the record beside the CloudEvent."""
-    return tuple(
-        field
-        for field in event.header_fields
-        if field.name.lower() not in _KNOWN and not field.name.lower().startswith(PREFIX)
-    )
+def foreign(fields: Iterable[HeaderField]) -> tuple[HeaderField, ...]:
+    """Give the headers that no attribute carries."""
+    named = ((field.name.lower(), field) for field in fields)
+    return tuple(field for name, field in named if name not in _KNOWN and not name.startswith(PREFIX))
 
 
 def cloudevent_of(event: Event, source: str | None = None) -> CloudEvent:
