@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -149,6 +150,31 @@ def test_the_traceback_is_there_for_who_asks(
     assert "in probe" in said
 
 
+@pytest.mark.parametrize(("flags", "lines"), [([], 0), (["-v"], 1), (["-vv"], 2), (["-vv", "-q"], 0)])
+def test_logs_are_talk(
+    flags: list[str], lines: int, verb: Register, capsys: pytest.CaptureFixture[str], own_log: None
+) -> None:
+    def probe() -> None:
+        logging.getLogger("penstock.x").info("one")
+        logging.getLogger("penstock.x").debug("two")
+        logging.getLogger("elsewhere").info("three")
+
+    verb(probe)
+    assert main(["probe", *flags]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["INFO penstock.x: one", "DEBUG penstock.x: two"][:lines]
+
+
+@pytest.fixture
+def own_log() -> Iterator[None]:
+    logger = logging.getLogger("penstock")
+    handlers, level = logger.handlers, logger.level
+    logger.handlers = []
+    yield
+    logger.handlers = handlers
+    logger.setLevel(level)
+
+
 def test_an_internal_error_says_how_to_see_more(verb: Register, capsys: pytest.CaptureFixture[str]) -> None:
     def probe() -> None:
         raise AssertionError("never")
@@ -179,6 +205,19 @@ def test_a_closed_pipe_is_quiet() -> None:
     os.close(writer)
     assert done.stderr == b""
     assert done.returncode == 141
+
+
+def test_a_closed_pipe_is_quiet_when_the_verb_ends_with_a_code() -> None:
+    code = (
+        "import sys, typer; from penstock.cli import app, output, version\n"
+        "def command():\n    output.data('x')\n    raise typer.Exit(1)\n"
+        "version.command = command\nsys.exit(app.main(['version']))"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_interrupted_from_outside() -> None:

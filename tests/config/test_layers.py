@@ -127,6 +127,7 @@ def test_a_wrong_file_says_what_where_and_next(tmp_path: Path, text: str) -> Non
         ("contexts=1", "no setting"),
         ("connect_timeout=x", "duration"),
         (f"{KAFKA}.port=1", "no setting"),
+        ("contexts.a b.servers.k.address=x:1", "no setting"),
     ],
 )
 def test_a_wrong_flag_is_a_config_error(tmp_path: Path, flag: str, said: str) -> None:

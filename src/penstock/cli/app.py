@@ -152,10 +152,7 @@ def _global_options() -> list[Any]:
 def _apply(flags: Mapping[str, Any]) -> None:
     use(current().merged(**flags))
     if current().verbosity:
-        import logging
-
-        level = logging.DEBUG if current().verbosity >= TRACEBACK_VERBOSITY else logging.INFO
-        logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", force=True)
+        output.show_logs(debug=current().verbosity >= TRACEBACK_VERBOSITY)
 
 
 def _print_version(asked: bool) -> None:
@@ -222,7 +219,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     with scope():
         try:
             _run(args)
-            sys.stdout.flush()
         except typer.Exit as answer:
             return answer.exit_code
         except BrokenPipeError:
@@ -244,8 +240,11 @@ def _print_anything() -> None:
 
 def _run(args: list[str]) -> None:
     command = typer.main.get_command(root)
-    with command.make_context("penstock", args) as ctx:
-        command.invoke(ctx)
+    try:
+        with command.make_context("penstock", args) as ctx:
+            command.invoke(ctx)
+    finally:
+        sys.stdout.flush()  # here, where a reader that is gone is known to be no failure
 
 
 def _fail(exc: Exception) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "Item",
     "Progress",
     "checklist",
     "data",
@@ -30,6 +31,7 @@ __all__ = [
     "interactive",
     "progress",
     "rows",
+    "show_logs",
     "talk",
 ]
 
@@ -55,6 +57,21 @@ def talk(text: str) -> None:
     """Say something to the person on stderr; `-q` silences it."""
     if not current().quiet:
         print(_harmless(text), file=sys.stderr)
+
+
+def show_logs(*, debug: bool) -> None:
+    """Let what the layers below log be part of the talk; what other libraries log stays away."""
+    import logging
+
+    class Talk(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            talk(self.format(record))
+
+    logger = logging.getLogger("penstock")
+    handler = Talk()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logger.handlers = [handler]
+    logger.setLevel(logging.DEBUG if debug else logging.INFO)
 
 
 def error(exc: PenstockError) -> None:

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
-__all__ = ["KEYS", "Key", "Kind", "did_you_mean", "find_key", "names_below"]
+__all__ = ["KEYS", "Key", "Kind", "did_you_mean", "find_key", "is_name", "names_below"]
 
 Parse = Callable[[str], object]
 
@@ -44,6 +44,7 @@ class Key:
 
 
 _SECONDS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?(ms|s|m|h)")
 
 
@@ -138,6 +139,11 @@ def names_below(path: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(s[depth] for s in _BY_STEPS if len(s) > depth and _fits(path, s)))
 
 
+def is_name(word: str) -> bool:
+    """Say whether a word may stand for `*`; a dot would make paths ambiguous."""
+    return _NAME.fullmatch(word) is not None
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Suggest the nearest known word, else list them.
 
@@ -150,4 +156,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def _fits(path: tuple[str, ...], steps: tuple[str, ...]) -> bool:
-    return len(path) <= len(steps) and all(s in ("*", p) for p, s in zip(path, steps, strict=False))
+    if len(path) > len(steps):
+        return False
+    return all(is_name(p) if s == "*" else s == p for p, s in zip(path, steps, strict=False))

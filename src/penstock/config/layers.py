@@ -7,7 +7,6 @@ The file is `penstock.yaml`, found upwards; below it lies `.penstock/dev.yaml` o
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.config.contexts import Context
-from penstock.config.keys import KEYS, Key, did_you_mean, find_key, names_below
+from penstock.config.keys import KEYS, Key, did_you_mean, find_key, is_name, names_below
 from penstock.config.tree import Branch, Leaf, Node, read_tree
 from penstock.config.values import DEFAULT, Origin, Value
 from penstock.errors import ConfigError
@@ -24,7 +23,6 @@ __all__ = ["DEV_FILE", "FILE", "Config", "check_tree", "find_upwards", "load"]
 
 FILE: Final = "penstock.yaml"
 DEV_FILE: Final = Path(".penstock/dev.yaml")
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REPOSITORY_MARK: Final = ".git"
 
 Values = dict[tuple[str, ...], Value]
@@ -179,7 +177,7 @@ def _check_section(path: tuple[str, ...], node: Node, where: str) -> None:
     known = names_below(path[:-1])
     if path[-1] not in known and "*" not in known:
         raise _unknown(path, where)
-    if "*" in known and not _NAME.fullmatch(path[-1]):
+    if "*" in known and not is_name(path[-1]):
         raise ConfigError(f"'{path[-1]}' is not a name", where=where, next="use letters, digits, - and _")
     if (isinstance(node, Leaf) and node.text is not None) or (isinstance(node, Branch) and node.is_list):
         below = ", ".join(f"<{path[-1]} name>" if name == "*" else name for name in names_below(path))
@@ -228,7 +226,7 @@ def _flag(flag: str, name: str, text: str, here: Path) -> Value:
 def _split(override: str) -> tuple[str, str]:
     name, equals, text = override.partition("=")
     if not equals or not name:
-        raise ConfigError(f"-X {override} is not KEY=VALUE", next="write it as -X connect_timeout=10s")
+        raise ConfigError("-X takes KEY=VALUE", next="write it as -X connect_timeout=10s")  # may be a secret
     return name.strip(), text
 
 
