@@ -10,10 +10,9 @@ import contextlib
 import fcntl
 import os
 import shutil
-import signal
-import subprocess
 import tarfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from penstock.embedded.artifact import Artifact, read_lock, sha256_of
 from penstock.embedded.home import penstock_home, require_disk_space
 from penstock.embedded.ivy import start_download
 from penstock.embedded.java import find_java
-from penstock.embedded.process import last_lines
+from penstock.embedded.process import ServerProcess, last_lines
 from penstock.errors import ArtifactError
 
 __all__ = ["FETCHERS", "Fetched", "Progress", "classpath", "ensure", "ensure_artifacts", "status", "unpacked"]
@@ -81,13 +80,25 @@ def unpacked(archive: Path) -> Path:
     folder = archive.with_name(archive.name + ".d")
     if not folder.is_dir():
         fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
-        with tarfile.open(archive) as tar:
-            tar.extractall(fresh, filter="data")
         try:
-            fresh.rename(folder)
-        except OSError:  # another process was first: its folder is as good
-            shutil.rmtree(fresh)
+            _unpack(archive, fresh)
+            with contextlib.suppress(OSError):  # another process was first: its folder is as good
+                fresh.rename(folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
     return folder
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as exc:
+        raise ArtifactError(
+            f"{archive.name} cannot be unpacked: {exc}",
+            where=str(archive),
+            next="remove the file and run it again: it is fetched once more",
+        ) from exc
 
 
 def _store() -> Path:
@@ -156,13 +167,13 @@ def _parts(artifacts: Sequence[Artifact]) -> list[list[Artifact]]:
 
 
 def _watch(
-    running: Sequence[subprocess.Popen[bytes]],
+    running: Sequence[ServerProcess],
     missing: Sequence[Artifact],
     staging: Path,
     progress: Progress | None,
 ) -> None:
     moved, moved_at = -1, time.monotonic()
-    while any(process.poll() is None for process in running):
+    while any(process.running for process in running):
         now = _progress_of(missing, staging)
         if progress:
             progress(now)
@@ -176,7 +187,7 @@ def _watch(
 
 
 def _progress_of(missing: Sequence[Artifact], staging: Path) -> Fetched:
-    sizes = {path.name: path.stat().st_size for path in staging.glob("*/*/*") if path.is_file()}
+    sizes = {path.name: _size(path) for path in staging.glob("*/*/*")}
     done = [
         artifact
         for artifact in missing
@@ -191,12 +202,16 @@ def _progress_of(missing: Sequence[Artifact], staging: Path) -> Fetched:
     )
 
 
-def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # Ivy has just renamed it
+        return 0
+
+
+def _end(running: Sequence[ServerProcess]) -> None:
     for process in running:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
 
 
 def _collect(missing: Sequence[Artifact], staging: Path) -> None:

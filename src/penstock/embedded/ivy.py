@@ -7,7 +7,6 @@ ours is the sha256 of the lock. Finished files lie in the staging folder under `
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ from xml.sax.saxutils import quoteattr
 
 from penstock.embedded.artifact import Artifact
 from penstock.embedded.java import Java
+from penstock.embedded.process import ServerProcess
 from penstock.embedded.truststore import system_truststore
 from penstock.errors import MissingExtra
 
@@ -42,8 +42,11 @@ _DEPENDENCY = """    <dependency org={group} name={name} rev={version} transitiv
     </dependency>"""
 
 
-def start_download(java: Java, artifacts: Sequence[Artifact], staging: Path) -> subprocess.Popen[bytes]:
-    """Start one Ivy for these artifacts; what it says goes to `ivy.log` in the staging folder."""
+def start_download(java: Java, artifacts: Sequence[Artifact], staging: Path) -> ServerProcess:
+    """Start one Ivy for these artifacts; what it says goes to `ivy.log` in the staging folder.
+
+    It runs behind a guard as the servers do: an Ivy left over would write into the next one's files.
+    """
     staging.mkdir(parents=True, exist_ok=True)
     settings, module = staging / "ivysettings.xml", staging / "ivy.xml"
     settings.write_text(_SETTINGS.format(cache=quoteattr(str(staging)), root=_root()), encoding="utf-8")
@@ -51,10 +54,9 @@ def start_download(java: Java, artifacts: Sequence[Artifact], staging: Path) -> 
     command = [str(java.executable), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += _trust(staging) + _proxy()
     command += ["-jar", str(_ivy_jar()), "-settings", str(settings), "-ivy", str(module), "-warn"]
-    with (staging / "ivy.log").open("wb") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+    log = staging / "ivy.log"
+    log.unlink(missing_ok=True)
+    return ServerProcess("Ivy", command, out=log)
 
 
 def _root() -> str:
