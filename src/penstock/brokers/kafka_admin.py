@@ -1,0 +1,326 @@
+"""What a Kafka cluster holds and how it is changed: topics, partitions, replicas, settings.
+
+One metadata call for all topics, settings in chunks. Errors of librdkafka are translated here, by one table.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, Final
+
+from penstock.errors import ClusterError, MissingExtra, Unreachable
+
+__all__ = ["Cluster", "KafkaAdmin", "Setting", "TopicLayout", "TopicUsage"]
+
+CHUNK: Final = 200
+"""Topics per request for settings: a thousand topics have more than thirty thousand settings."""
+MAX_GROUPS: Final = 500
+DEFAULT: Final = -1
+"""Kafka's own word for the broker's default number of partitions or replicas."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLayout:
+    """How a topic is spread."""
+
+    partitions: int
+    replicas: tuple[int, ...]
+    """The numbers of replicas that its partitions have; one number, unless somebody moved them by hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """One look at a cluster."""
+
+    brokers: int
+    topics: Mapping[str, TopicLayout]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A setting of a topic as the broker applies it."""
+
+    value: str
+    source: str
+    """topic, broker, dynamic-broker, default: which level it comes from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicUsage:
+    """What would be lost with a topic."""
+
+    records: int
+    groups: tuple[str, ...]
+
+
+# Kafka protocol, DescribeConfigs: config_source.
+_SOURCES: Final[Mapping[int, str]] = {
+    1: "topic",
+    2: "dynamic-broker",
+    3: "dynamic-default-broker",
+    4: "broker",
+    5: "default",
+}
+
+
+class KafkaAdmin:
+    """A client of the admin API; `options` are those of librdkafka."""
+
+    def __init__(self, options: Mapping[str, str], *, name: str = "kafka", timeout: float = 30.0) -> None:
+        try:
+            from confluent_kafka.admin import AdminClient
+        except ImportError as exc:
+            raise MissingExtra("contract", "confluent-kafka", purpose="talking to Kafka") from exc
+        self.name = name
+        self.address = options.get("bootstrap.servers", "")
+        self._timeout = timeout
+        self._troubles: dict[str, str] = {}
+        # log_level 0: librdkafka would write to stderr what we report ourselves.
+        self._client: Any = AdminClient({"log_level": "0", **options, "error_cb": self._remember})
+
+    # Looking
+
+    def cluster(self, expected: Sequence[str] = ()) -> Cluster:
+        """Count the brokers and list every topic, with one request.
+
+        Kafka hides a topic that the user may not see; an expected one that is hidden is an error.
+        """
+        metadata = self._metadata()
+        topics = {
+            name: TopicLayout(
+                partitions=len(topic.partitions),
+                replicas=tuple(sorted({len(part.replicas) for part in topic.partitions.values()})),
+            )
+            for name, topic in metadata.topics.items()
+            if topic.partitions
+        }
+        self._require_visible([name for name in expected if name not in topics])
+        return Cluster(brokers=len(metadata.brokers), topics=MappingProxyType(topics))
+
+    def settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, Setting]]:
+        """Read all settings of some topics."""
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        found: dict[str, Mapping[str, Setting]] = {}
+        for start in range(0, len(topics), CHUNK):
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics[start : start + CHUNK]]
+            futures = self._client.describe_configs(resources, request_timeout=self._timeout)
+            for resource, future in futures.items():
+                with self._translated(f"topic {resource.name}"):
+                    found[resource.name] = MappingProxyType(_settings(future.result(self._timeout)))
+        return found
+
+    def unknown_settings(self, settings: Mapping[str, str]) -> frozenset[str]:
+        """Say which settings this broker does not know, by creations of topics that are only checked."""
+        from confluent_kafka.admin import NewTopic
+
+        probes = {f"penstock-probe-{index}": key for index, key in enumerate(settings)}
+        topics = [
+            NewTopic(name, num_partitions=DEFAULT, replication_factor=DEFAULT, config={key: settings[key]})
+            for name, key in probes.items()
+        ]
+        futures = self._client.create_topics(topics, request_timeout=self._timeout, validate_only=True)
+        return frozenset(probes[name] for name, future in futures.items() if self._is_unknown(future))
+
+    def usage(self, topic: str) -> TopicUsage:
+        """Count the records of a topic and name the groups that have read it."""
+        return TopicUsage(records=self._count(topic), groups=tuple(sorted(self._readers(topic))))
+
+    # Changing
+
+    def create_topic(
+        self, topic: str, *, partitions: int | None, replicas: int | None, settings: Mapping[str, str]
+    ) -> None:
+        """Create a topic; None leaves a number to the broker."""
+        from confluent_kafka.admin import NewTopic
+
+        wanted = NewTopic(
+            topic,
+            num_partitions=DEFAULT if partitions is None else partitions,
+            replication_factor=DEFAULT if replicas is None else replicas,
+            config=dict(settings),
+        )
+        self._finish(f"topic {topic}", self._client.create_topics, [wanted], operation_timeout=self._timeout)
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Let a topic have `total` partitions; Kafka refuses fewer than there are."""
+        from confluent_kafka.admin import NewPartitions
+
+        wanted = NewPartitions(topic, total)
+        self._finish(
+            f"topic {topic}", self._client.create_partitions, [wanted], operation_timeout=self._timeout
+        )
+
+    def change_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Set some settings of a topic and leave all others as they are."""
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self._finish(f"topic {topic}", self._client.incremental_alter_configs, [resource])
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with everything in it."""
+        self._finish(f"topic {topic}", self._client.delete_topics, [topic], operation_timeout=self._timeout)
+
+    # How requests end
+
+    def _finish(self, subject: str, request: Callable[..., Mapping[Any, Any]], *args: Any, **kw: Any) -> None:
+        with self._translated(subject):
+            for future in request(*args, request_timeout=self._timeout, **kw).values():
+                future.result(2 * self._timeout)
+
+    def _metadata(self) -> Any:
+        """Ask in short turns: wrong credentials are known long before the time is over."""
+        from confluent_kafka import KafkaException
+
+        end = monotonic() + self._timeout
+        while True:
+            try:
+                return self._client.list_topics(timeout=min(1.0, self._timeout))
+            except KafkaException as exc:
+                self._client.poll(0)
+                if _name(exc) not in UNREACHABLE or _AUTHENTICATION & self._troubles.keys():
+                    raise self._error("cluster", exc) from exc
+                if monotonic() >= end:
+                    raise self._error("cluster", exc) from exc
+
+    def _require_visible(self, topics: Sequence[str]) -> None:
+        from confluent_kafka import TopicCollection
+
+        for start in range(0, len(topics), CHUNK):
+            asked = TopicCollection(list(topics[start : start + CHUNK]))
+            futures = self._client.describe_topics(asked, request_timeout=self._timeout)
+            for name, future in futures.items():
+                try:
+                    with self._translated(f"topic {name}"):
+                        future.result(self._timeout)
+                except ClusterError as exc:
+                    if "UNKNOWN_TOPIC" not in (exc.why or ""):
+                        raise
+
+    def _is_unknown(self, future: Any) -> bool:
+        try:
+            with self._translated("the check of a setting"):
+                future.result(self._timeout)
+        except ClusterError as exc:
+            if "Unknown topic config name" in (exc.why or ""):
+                return True
+            raise
+        return False
+
+    def _count(self, topic: str) -> int:
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        layout = self.cluster().topics.get(topic)
+        parts = [TopicPartition(topic, number) for number in range(layout.partitions if layout else 0)]
+        total = 0
+        for spec, sign in ((OffsetSpec.latest(), 1), (OffsetSpec.earliest(), -1)):
+            asked = dict.fromkeys(parts, spec)
+            answers = self._client.list_offsets(asked, request_timeout=self._timeout) if asked else {}
+            with self._translated(f"topic {topic}"):
+                total += sign * sum(future.result(self._timeout).offset for future in answers.values())
+        return total
+
+    def _readers(self, topic: str) -> Iterator[str]:
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        with self._translated("consumer groups"):
+            listed = self._client.list_consumer_groups(request_timeout=self._timeout).result(self._timeout)
+        names = [group.group_id for group in listed.valid][:MAX_GROUPS]
+        asked = {
+            name: self._client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(name)], request_timeout=self._timeout
+            )
+            for name in names
+        }
+        for name, futures in asked.items():
+            with self._translated(f"group {name}"):
+                answers = [future.result(self._timeout) for future in futures.values()]
+            if any(part.topic == topic for answer in answers for part in answer.topic_partitions):
+                yield name
+
+    # Translating errors
+
+    def _remember(self, error: Any) -> None:
+        self._troubles[error.name()] = error.str()
+        _log.debug("%s: %s", self.name, error.str())
+
+    @contextmanager
+    def _translated(self, subject: str) -> Iterator[None]:
+        from concurrent.futures import TimeoutError as NotInTime
+
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except KafkaException as exc:
+            self._client.poll(0)
+            raise self._error(subject, exc) from exc
+        except NotInTime as exc:
+            raise Unreachable(
+                f"{self.name} did not answer in {self._timeout:g} s", where=self.address, next=_START
+            ) from exc
+
+    def _error(self, subject: str, exc: Exception) -> ClusterError:
+        name, said = _name(exc), exc.args[0].str()
+        refused = next((word for word in _AUTHENTICATION if word in self._troubles), None)
+        if refused is not None and name in UNREACHABLE:
+            name, said = refused, self._troubles[refused]
+        if name in UNREACHABLE:
+            why = self._troubles.get("_TRANSPORT") or self._troubles.get("_RESOLVE") or said
+            return Unreachable(f"cannot reach {self.name}", where=self.address, why=why, next=_START)
+        advice = next((text for words, text in _ADVICE.items() if name in words), None)
+        return ClusterError(
+            f"{self.name} refused: {subject}", where=self.address, why=f"{said} ({name})", next=advice
+        )
+
+
+def _settings(entries: Mapping[str, Any]) -> dict[str, Setting]:
+    """A sensitive setting has no value in the answer, and is left out."""
+    return {
+        key: Setting(value=entry.value, source=_SOURCES.get(int(entry.source), "other"))
+        for key, entry in entries.items()
+        if entry.value is not None and not entry.is_sensitive
+    }
+
+
+def _name(exc: Exception) -> str:
+    return str(exc.args[0].name())
+
+
+_START: Final = "start it, or correct its address in the context; penstock doctor"
+
+# Names of librdkafka and of Kafka's error codes that mean: nobody answered.
+UNREACHABLE: Final = frozenset(
+    {
+        "_ALL_BROKERS_DOWN",
+        "_RESOLVE",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_TRANSPORT",
+        "BROKER_NOT_AVAILABLE",
+        "NETWORK_EXCEPTION",
+        "REQUEST_TIMED_OUT",
+    }
+)
+_AUTHENTICATION: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
+_ADVICE: Final[Mapping[frozenset[str], str]] = {
+    _AUTHENTICATION: "correct the credentials of this server in the context",
+    frozenset(
+        {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"}
+    ): "give the user of this context the right to do it, or use a context of another user",
+    frozenset({"INVALID_REPLICATION_FACTOR"}): "lower replicas in the contract, or use an environment",
+    frozenset({"POLICY_VIOLATION", "INVALID_CONFIG"}): "correct the topic's settings in the contract",
+}

@@ -1,0 +1,174 @@
+"""One REST interface of a cluster: JSON in and out, bounded answers, redirects, errors by one table."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
+
+from penstock.config.secret import mask_address
+from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
+
+__all__ = ["Answer", "Rest", "tls_context"]
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+MAX_REDIRECTS: Final = 5
+MAX_REASON: Final = 2_000
+_REDIRECTS: Final = frozenset({307, 308})
+_REFUSED: Final = 300
+_SERVER_ERROR: Final = 500
+_NOBODY: Final = frozenset({502, 503, 504})
+"""Answers of a proxy that stands before a server which does not."""
+
+
+class Answer:
+    """A status and the value of the body."""
+
+    __slots__ = ("status", "value")
+
+    def __init__(self, status: int, value: Any) -> None:
+        self.status = status
+        self.value = value
+
+    @property
+    def ok(self) -> bool:
+        """Say whether the server did it."""
+        return self.status < _REFUSED
+
+    @property
+    def reason(self) -> str:
+        """The server's own words for a refusal."""
+        if isinstance(self.value, dict):
+            said = next((self.value[key] for key in ("reason", "message") if self.value.get(key)), None)
+            return str(said or self.value)[:MAX_REASON]
+        return f"HTTP status {self.status}"
+
+
+class Rest:
+    """A client of one base address."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        authorization: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        media_type: str = "application/json",
+        timeout: float = 30.0,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError as exc:
+            raise MissingExtra("contract", "httpx", purpose="talking to REST interfaces") from exc
+        self.name = name
+        self._base = url.rstrip("/")
+        self.address = mask_address(self._base)
+        self._headers = {"Accept": f"{media_type}, application/json", "Content-Type": media_type}
+        if authorization is not None:
+            self._headers["Authorization"] = authorization
+        verify: ssl.SSLContext | bool = True if tls is None else tls
+        self._client = httpx.Client(verify=verify, timeout=timeout)
+
+    def call(self, method: str, path: str, value: Any = None) -> Answer:
+        """Send a request; an answer of any status but 5xx is returned for the caller to judge."""
+        import httpx
+
+        body = None if value is None else json.dumps(value).encode()
+        try:
+            return self._follow(method, f"{self._base}{path}", body)
+        except httpx.InvalidURL as exc:
+            raise ConfigError(
+                f"'{self.address}' is not an address", next="correct it in the context"
+            ) from exc
+        except httpx.HTTPError as exc:
+            raise self._error(exc) from exc
+
+    def refuse(self, subject: str, answer: Answer) -> ClusterError:
+        """Make the error for an answer that is a refusal."""
+        return ClusterError(
+            f"{self.name} refused: {subject}",
+            where=self.address,
+            why=answer.reason,
+            next=_ADVICE.get(answer.status),
+        )
+
+    def _follow(self, method: str, url: str, body: bytes | None) -> Answer:
+        for _ in range(MAX_REDIRECTS + 1):
+            with self._client.stream(method, url, content=body, headers=self._headers) as response:
+                if response.status_code not in _REDIRECTS:
+                    return self._read(response)
+                url = self._next(url, response.headers.get("location", ""))
+        raise ClusterError(f"{self.name} redirects in a circle", where=self.address)
+
+    def _next(self, url: str, location: str) -> str:
+        """Where a redirect leads; brokers send us to the one that owns a topic, credentials and all."""
+        target = urljoin(url, location)
+        if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
+            raise ClusterError(
+                f"{self.name} redirects from https to {mask_address(target)}",
+                where=self.address,
+                why="Credentials do not travel in the clear.",
+            )
+        return target
+
+    def _read(self, response: Any) -> Answer:
+        raw = bytearray()
+        for chunk in response.iter_bytes():
+            raw += chunk
+            if len(raw) > MAX_BYTES:
+                raise ClusterError(f"{self.name} answered more than {MAX_BYTES} bytes", where=self.address)
+        answer = Answer(response.status_code, _parse(bytes(raw)))
+        if answer.status in _NOBODY:
+            raise Unreachable(
+                f"{self.name} is not serving", where=self.address, why=answer.reason, next=_START
+            )
+        if answer.status >= _SERVER_ERROR:
+            raise self.refuse(f"{response.request.method} {response.request.url.path}", answer)
+        return answer
+
+    def _error(self, exc: Exception) -> ClusterError:
+        import httpx
+
+        why = str(exc) or type(exc).__name__
+        if "SSL" in why:
+            return ClusterError(f"{self.name}: no TLS", where=self.address, why=why, next=_TLS)
+        if isinstance(exc, httpx.TransportError):
+            return Unreachable(f"cannot reach {self.name}", where=self.address, why=why, next=_START)
+        return ClusterError(f"{self.name} gave an answer that cannot be read", where=self.address, why=why)
+
+
+_START: Final = "start it, or correct its address in the context; penstock doctor"
+_TLS: Final = "set ca_file of this server in the context to the authority that signed its certificate"
+_ADVICE: Final[Mapping[int, str]] = {
+    401: "correct the credentials of this server in the context, or give their role the right to do it",
+    403: "give the role of this context the right to do it",
+    404: "correct the address of this server in the context",
+}
+
+
+def _parse(raw: bytes) -> Any:
+    """A body that is no JSON has nothing to say to us; error pages of web servers are such."""
+    try:
+        return json.loads(raw) if raw else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def tls_context(
+    *, ca_file: str | None, cert_file: str | None, key_file: str | None, key_password: str | None
+) -> ssl.SSLContext | None:
+    """Make the TLS settings of a client; None if nothing but the system's is wanted."""
+    if ca_file is None and cert_file is None:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+        if cert_file is not None:
+            context.load_cert_chain(cert_file, key_file, key_password)
+    except (OSError, ValueError) as exc:
+        raise ConfigError(
+            "the certificate files cannot be used", why=str(exc), next="correct them in the context"
+        ) from exc
+    return context
