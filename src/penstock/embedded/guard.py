@@ -13,6 +13,8 @@ import signal
 import subprocess
 import sys
 
+CANNOT_RUN = 126
+
 
 def guard(grace: float, log: str, command: list[str]) -> int:
     """Run `command` until it ends or standard input does; stop it then, gently first."""
@@ -20,9 +22,13 @@ def guard(grace: float, log: str, command: list[str]) -> int:
         # A handler that does nothing, not SIG_IGN: the server would inherit that and ignore its own end.
         signal.signal(signum, _stay)
     with open(log, "ab") as out:
-        server = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-        )
+        try:
+            server = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
+        except OSError as exc:
+            out.write(f"Error: {exc}\n".encode())
+            return CANNOT_RUN
     os.write(1, f"{server.pid}\n".encode())
     os.close(1)
     while server.poll() is None:

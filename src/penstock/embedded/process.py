@@ -47,7 +47,7 @@ class ServerProcess:
             line = pipe.readline().strip()
         if not line:
             self.close()
-            raise StartupError(f"{self.name} could not be started", where=str(self.log))
+            raise self._startup_error(f"{self.name} could not be started")
         return int(line)
 
     @property
@@ -84,17 +84,20 @@ class ServerProcess:
             self._guard.wait(timeout=self._grace + 5)
         except subprocess.TimeoutExpired:
             self.kill()
-        if (self._guard.returncode or 0) < 0:  # the guard itself was killed: its server may still be there
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+        self._kill_server()
 
     def kill(self) -> None:
         """End the server at once, as a crash would."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        self._kill_server()
         self._guard.wait()
         if self._guard.stdin is not None:
             self._guard.stdin.close()
+
+    def _kill_server(self) -> None:
+        # A guard that ended by itself has seen its server's end: the id may be somebody else's by now.
+        if self.pid and (self._guard.poll() is None or self._guard.returncode < 0):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
 
 
 def last_lines(log: Path, count: int) -> list[str]:
