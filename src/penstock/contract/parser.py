@@ -38,7 +38,8 @@ def parse(raw: bytes, file: str, report: Report) -> Node | None:
         feed(text, builder)
     except Unreadable:
         return None
-    return builder.root
+    # YAML: a stream without a document stands for null.
+    return builder.root if builder.root is not None else Node(None, file)
 
 
 def _feed_yaml(text: str, builder: TreeBuilder) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NoReturn
 
 from penstock.contract.node import JsonValue, Node, kind_of, plain
 from penstock.contract.readers import follow
@@ -30,6 +30,8 @@ __all__ = [
     "name_schema",
     "schema",
 ]
+
+MAX_DEFINITIONS: Final = 5_000
 
 # Keywords whose values are data, and keywords whose values are maps from names to schemas.
 _DATA: Final = frozenset({"const", "default", "enum", "example", "examples"})
@@ -120,7 +122,7 @@ def key_schema(reading: Reading, node: Node) -> Schema | None:
     target = follow(reading, node, "schemas")
     kind = target.get("type") if target is not None else None
     # The text names the Avro Schema Object; the published JSON Schema of 0.5.0 lost it. The text wins.
-    if target is not None and kind is not None and kind.value in _AVRO_ONLY:
+    if target is not None and kind is not None and str(kind.value) in _AVRO_ONLY:
         return _remembered(reading, target, SchemaFormat.AVRO, _AVRO)
     return multi_format_schema(reading, node)
 
@@ -246,6 +248,8 @@ class _Bundler:
         if target is None:
             return True
         if id(target) not in self.names:
+            if len(self.nodes) >= MAX_DEFINITIONS:
+                self._refuse(f"a schema refers to more than {MAX_DEFINITIONS} others")
             name = f"penstock-{len(self.nodes)}"
             self.names[id(target)] = f"#/definitions/{name}"
             self.nodes[name] = target
@@ -255,10 +259,12 @@ class _Bundler:
     def _spend(self) -> None:
         self.reading.budget.left -= 1
         if self.reading.budget.left < 0:
-            problem = f"its schemas expand to more than {MAX_BUNDLED} values"
-            root = self.reading.library.root or NOWHERE
-            self.reading.report.add(reading_rules.TOO_LARGE, root, problem=problem)
-            raise SchemasTooLarge
+            self._refuse(f"its schemas expand to more than {MAX_BUNDLED} values")
+
+    def _refuse(self, problem: str) -> NoReturn:
+        root = self.reading.library.root or NOWHERE
+        self.reading.report.add(reading_rules.TOO_LARGE, root, problem=problem)
+        raise SchemasTooLarge
 
 
 class SchemasTooLarge(Exception):

@@ -22,7 +22,7 @@ __all__ = ["NOTHING", "NOWHERE", "Part", "Reader", "Reading", "read_part", "repo
 
 NOWHERE: Final = Node(None)
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-MAX_BUNDLED: Final = 2_000_000
+MAX_BUNDLED: Final = 1_000_000
 
 T = TypeVar("T", bound="Part")
 Reader = Callable[["Reading", Node], Any]

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from penstock.contract.codecs import SchemaProblem, compile_json_schema, first_error, parse_avro
 from penstock.contract.document import Contract
+from penstock.contract.effort import MAX_EFFORT, effort
 from penstock.contract.finding import Report
 from penstock.contract.messages import Message, MessageExample, MessageTrait
 from penstock.contract.node import JsonValue, Node
+from penstock.contract.rules import reading
 from penstock.contract.rules import schemas as rules
 from penstock.contract.schema import Schema, SchemaFormat
 
@@ -97,7 +99,11 @@ def _check_example(
     )
     for part, schema, value in parts:
         validator = compiled.get(id(schema))
-        if validator is None or example.node.get(part) is None:
+        if schema is None or validator is None or example.node.get(part) is None:
+            continue
+        if effort(schema.definition, value) > MAX_EFFORT:
+            problem_text = "checking this example would take too many steps"
+            report.add(reading.TOO_LARGE, example.at(part), problem=problem_text)
             continue
         problem = first_error(validator, value)
         if problem is not None:
