@@ -11,6 +11,8 @@ PenstockError              what happened, where, why, and the next step
 │   ├── InvalidEvent       it claims to be one and breaks a rule
 │   ├── UnsupportedFormat  it is in an event format that nobody registered here
 │   └── CannotEncode       the event has something the target cannot carry
+├── PipelineError          a route or pipeline that cannot be
+│   └── UnsupportedPlan    an engine cannot do it; says which node stops it
 ├── WireError              bytes on a socket that break their protocol
 │   └── RecordsError       records in a batch that cannot be taken; has Kafka's error code
 ├── ClusterError           a broker or registry said no
@@ -49,12 +51,14 @@ __all__ = [
     "MissingExtra",
     "NotACloudEvent",
     "PenstockError",
+    "PipelineError",
     "PortTaken",
     "RecordsError",
     "Refused",
     "StartupError",
     "Unreachable",
     "UnsupportedFormat",
+    "UnsupportedPlan",
     "UsageError",
     "WireError",
 ]
@@ -181,6 +185,27 @@ class CannotEncode(EventError):
     """The event holds something that the chosen binding, mode or format cannot carry."""
 
     code = "PK304"
+
+
+class PipelineError(PenstockError):
+    """The author of a pipeline asks for a route that cannot be."""
+
+    code = "PK500"
+
+
+class UnsupportedPlan(PipelineError):
+    """An engine cannot do a plan exactly; `stops` are the parts that stop it, as text."""
+
+    code = "PK501"
+
+    def __init__(self, engine: str, stops: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{engine} cannot do this plan",
+            why="; ".join(stops),
+            next="use another engine, or write the expression without that part",
+        )
+        self.engine = engine
+        self.stops = stops
 
 
 class WireError(PenstockError):
