@@ -193,6 +193,15 @@ def test_a_server_that_ends_while_starting_says_its_last_lines(servers: Servers)
     assert "line 10" not in lines
 
 
+def test_what_an_earlier_life_said_explains_nothing(servers: Servers) -> None:
+    servers.out.parent.mkdir()
+    servers.out.write_text("Error: long ago\n" * 40)
+    server = servers.start("print('Error: today')", ready=None)
+    with pytest.raises(StartupError) as caught:
+        server.wait_until(lambda: False, timeout=60)
+    assert caught.value.why == "last log lines:\nError: today"
+
+
 def test_a_server_that_is_too_slow_says_its_last_lines(servers: Servers) -> None:
     server = servers.start("import signal; print('still busy', flush=True); signal.pause()", ready="busy")
     with pytest.raises(StartupError, match="test was not ready within 0 s") as caught:

@@ -24,7 +24,8 @@ def penstock_home() -> Path:
 
 def require_disk_space(folder: Path, needed: int = MINIMUM_FREE_BYTES) -> None:
     """Refuse to go on when the disk that holds `folder` has less than `needed` bytes free."""
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    # os.path: a folder that may not be looked into counts as not there, and the next above it is asked.
+    there = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))
     free = shutil.disk_usage(there).free
     if free < needed:
         raise DiskSpaceError(

@@ -21,6 +21,7 @@ from penstock.embedded.home import penstock_home
 from penstock.embedded.java import Java, find_java
 from penstock.embedded.log4j2 import write_log4j2
 from penstock.embedded.ports import LOOPBACK
+from penstock.embedded.process import size_of
 from penstock.embedded.server import Server
 from penstock.errors import StartupError
 
@@ -83,7 +84,6 @@ class Kafka(Server):
         )
         self.secured = secured
         self._settings = settings or {}
-        self._log_start = 0
 
     @property
     def bootstrap(self) -> str:
@@ -123,7 +123,6 @@ class Kafka(Server):
         jars = classpath("kafka")
         properties = self._write_properties()
         self._format(jars, properties)
-        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         logs = write_log4j2(self.data / "conf" / "log4j2.xml", self.log)
         return [logs, "-cp", jars, "kafka.Kafka", str(properties)]
 
@@ -131,7 +130,7 @@ class Kafka(Server):
         # Kafka logs this line when the broker is unfenced and answers clients.
         try:
             with self.log.open("rb") as log:
-                log.seek(self._log_start if self.log.stat().st_size >= self._log_start else 0)
+                log.seek(self._log_start if size_of(self.log) >= self._log_start else 0)
                 return b"Kafka Server started" in log.read()
         except FileNotFoundError:
             return False

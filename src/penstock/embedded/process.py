@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock.errors import StartupError
 
-__all__ = ["LAST_LINES", "ServerProcess", "last_lines", "telling_lines"]
+__all__ = ["LAST_LINES", "ServerProcess", "last_lines", "size_of", "telling_lines"]
 
 LAST_LINES = 10
 _CAUSES = (" ERROR ", " FATAL ", "Caused by:", "Error:")
@@ -30,6 +30,8 @@ class ServerProcess:
         self.out = out
         self.log = log or out
         self._grace = grace
+        # Logs are kept over restarts: what an earlier life said does not explain this one.
+        self._log_starts = {path: size_of(path) for path in (self.log, self.out)}
         out.parent.mkdir(parents=True, exist_ok=True)
         # -I -S: the guard needs no site-packages, and nothing around it can change what it does.
         self._guard = subprocess.Popen(
@@ -67,7 +69,7 @@ class ServerProcess:
         raise self._startup_error(f"{self.name} was not ready within {timeout:.0f} s")
 
     def _startup_error(self, what: str) -> StartupError:
-        said = telling_lines(self.log) + (telling_lines(self.out) if self.out != self.log else [])
+        said = [line for log, start in self._log_starts.items() for line in telling_lines(log, start)]
         return StartupError(
             what,
             where=str(self.log),
@@ -100,20 +102,29 @@ class ServerProcess:
                 os.killpg(self.pid, signal.SIGKILL)
 
 
-def last_lines(log: Path, count: int) -> list[str]:
-    """Give the last lines of a log file that may not be there, or may be large."""
+def size_of(log: Path) -> int:
+    """Give the size of a file, 0 if it is not there."""
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
+def last_lines(log: Path, count: int, since: int = 0) -> list[str]:
+    """Give the last lines of a log file that may not be there, or may be large; `since` is a position."""
     try:
         with log.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 256_000))
+            end = file.seek(0, os.SEEK_END)
+            # A log that is shorter than it was has been rolled: all of it is new.
+            file.seek(max(since if since <= end else 0, end - 256_000))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return []
     return [line for line in text.splitlines() if line.strip()][-count:]
 
 
-def telling_lines(log: Path) -> list[str]:
+def telling_lines(log: Path, since: int = 0) -> list[str]:
     """Give the last lines that name a cause, then the last lines."""
-    lines = last_lines(log, 2000)
+    lines = last_lines(log, 2000, since)
     causes = [line for line in lines[:-LAST_LINES] if any(mark in line for mark in _CAUSES)]
     return [line[:300] for line in (*causes[-LAST_LINES // 2 :], *lines[-LAST_LINES:])]

@@ -18,13 +18,14 @@ from typing import ClassVar, Self
 from penstock.embedded.home import require_disk_space
 from penstock.embedded.java import Java, find_java
 from penstock.embedded.ports import choose_port
-from penstock.embedded.process import ServerProcess, last_lines
+from penstock.embedded.process import ServerProcess, last_lines, size_of
 from penstock.errors import MachineError, StartupError
 
 __all__ = ["Server"]
 
 _PORT_LOST = ("Address already in use", "BindException", "Port already bound")
 _ATTEMPTS = 3
+_PARTS = ("conf", "logs", "data")
 
 
 class Server(ABC):
@@ -52,6 +53,7 @@ class Server(ABC):
         self._process: ServerProcess | None = None
         self._folder: Path | None = None
         self._abandoned = threading.Event()
+        self._log_start = 0
 
     # What each server adds
 
@@ -102,6 +104,7 @@ class Server(ABC):
     def close(self) -> None:
         """End the server and remove a temporary data folder."""
         self.stop()
+        self._abandoned.clear()
         if self._given is None and self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -150,10 +153,10 @@ class Server(ABC):
 
     def _prepare_folder(self) -> None:
         try:
-            if self._wipe and self.data.is_dir():
-                shutil.rmtree(self.data)
-            for part in ("conf", "logs", "data"):
-                (self.data / part).mkdir(parents=True, exist_ok=True)
+            for part in (self.data / name for name in _PARTS):
+                if self._wipe and part.is_dir():
+                    shutil.rmtree(part)  # only what is ours: the folder may hold other things
+                part.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise MachineError(
                 f"the data folder of {self.name} cannot be used: {exc.strerror}",
@@ -179,6 +182,7 @@ class Server(ABC):
                 choose_port(self._ports[name], setting=f"{self.name} {name}")
             elif wanted:
                 self.port(name)
+        self._log_start = size_of(self.log)
         java = find_java()
         arguments = self.data / "conf" / f"{self.name}.args"
         _write_arguments(arguments, [*self._jvm_options(), *self._command(java)])
@@ -201,7 +205,7 @@ class Server(ABC):
         return [*heap, *compiler, "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
 
     def _lost_a_port(self, exc: StartupError) -> bool:
-        said = [exc.why or "", *last_lines(self.log, 200)]
+        said = [exc.why or "", *last_lines(self.log, 200, self._log_start)]
         return any(mark in line for mark in _PORT_LOST for line in said)
 
 
