@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
+
+from penstock.events.rules import CORE
 
 __all__ = ["INTEGER", "NATIVE_TYPES", "STRING", "EventColumns"]
 
@@ -38,6 +38,24 @@ class EventColumns:
     """Headers of the application, in order, repeated and null ones included."""
     types: Mapping[str, pa.UInt8Array] = field(default_factory=dict)
     """Marks of declared types by extension name; an extension that is not here is text in every row."""
+
+    def take(self, rows: pa.IntegerArray) -> EventColumns:
+        """Give some of the rows, in this order."""
+        return EventColumns(
+            rows=len(rows),
+            attributes={name: texts.take(rows) for name, texts in self.attributes.items()},
+            data=self.data.take(rows),
+            data_is_json=self.data_is_json.take(rows),
+            code=self.code.take(rows),
+            reason=self.reason.take(rows),
+            foreign=self.foreign.take(rows),
+            types={name: marks.take(rows) for name, marks in self.types.items()},
+        )
+
+    def names(self) -> list[str]:
+        """Name the attributes in the order in which they are written: core first, then by name."""
+        own = [name for name in CORE if name in self.attributes]
+        return own + sorted(name for name in self.attributes if name not in CORE)
 
     @property
     def rejected(self) -> pa.BooleanArray:

@@ -1,0 +1,238 @@
+"""Events to Kafka records, a batch at a time: binary headers, or the JSON format spliced from columns.
+
+Attributes are written core first, then by name. JSON is spliced only where every text needs no escape and
+data is known to be JSON; every other row is written by the Kafka binding itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import CannotEncode
+from penstock.events.bindings.kafka import KafkaBinding
+from penstock.events.cloudevent import CloudEvent
+from penstock.events.content import Data, Json, absent
+from penstock.events.headers import CONTENT_TYPE, header_of
+from penstock.events.jsontext import loads
+from penstock.events.media import is_json
+from penstock.events.reading import Mode
+from penstock.events.types import AttributeType
+from penstock.pipeline.arrow.batch import NATIVE_TYPES, STRING, EventColumns
+from penstock.pipeline.arrow.decode import HEADERS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+__all__ = ["Records", "encode_batch", "event_at"]
+
+_TYPES: Mapping[int, AttributeType] = {mark: AttributeType(name) for name, mark in NATIVE_TYPES.items()}
+_ESCAPED = r'["\\]'
+"""Legal attributes hold no control characters: these two are all that JSON escapes in them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """The records of a batch of events; `code` and `reason` say why a row could not be written."""
+
+    value: pa.BinaryArray
+    headers: pa.ListArray
+    code: pa.StringArray
+    reason: pa.StringArray
+
+
+def encode_batch(events: EventColumns, binding: KafkaBinding) -> Records:
+    """Write every row; none may be a reject."""
+    fast = _FAST.get((binding.mode, binding.format))
+    if fast is None or binding.repeat_headers or not binding.target_has_headers:
+        certain = np.zeros(events.rows, dtype=bool)
+    else:
+        certain = fast[0](events)
+    kept, slow = np.flatnonzero(certain), np.flatnonzero(~certain)
+    parts = [_one_by_one(events, slow, binding)] if len(slow) or not events.rows else []
+    if len(kept) and fast is not None:
+        parts.insert(0, fast[1](events if not len(slow) else events.take(pa.array(kept)), binding))
+    if len(parts) == 1:
+        return parts[0]
+    return _join(parts, np.concatenate([kept, slow]))
+
+
+def event_at(events: EventColumns, row: int) -> CloudEvent:
+    """Give one row as an event."""
+    texts = {name: events.attributes[name][row].as_py() for name in events.names()}
+    attributes = {name: text for name, text in texts.items() if text is not None}
+    marks = {name: marks[row].as_py() for name, marks in events.types.items() if name in attributes}
+    types = {name: _TYPES.get(mark, AttributeType.STRING) for name, mark in marks.items() if mark}
+    return CloudEvent.unchecked(attributes, _data_at(events, row), types)
+
+
+def _data_at(events: EventColumns, row: int) -> Data:
+    raw = events.data[row].as_py()
+    if raw is None:
+        return absent
+    return Json.parse(raw) if events.data_is_json[row].as_py() else raw
+
+
+# The exact way
+
+
+def _one_by_one(events: EventColumns, rows: Rows, binding: KafkaBinding) -> Records:
+    values: list[bytes | None] = []
+    headers: list[list[dict[str, object]]] = []
+    codes: list[str | None] = []
+    reasons: list[str | None] = []
+    for row in rows.tolist():
+        try:
+            record = binding.encode(event_at(events, row))
+            value, own, code, reason = record.value, record.headers, None, None
+        except CannotEncode as exc:
+            value, own, code, reason = None, (), "cannot-encode", str(exc)
+        values.append(value)
+        headers.append([{"key": k, "value": v} for k, v in own] + (events.foreign[row].as_py() or []))
+        codes.append(code)
+        reasons.append(reason)
+    return Records(
+        value=pa.array(values, pa.binary()),
+        headers=pa.array(headers, HEADERS),
+        code=pa.array(codes, pa.utf8()),
+        reason=pa.array(reasons, pa.utf8()),
+    )
+
+
+def _join(parts: Sequence[Records], order: Rows) -> Records:
+    inverse = np.empty(len(order), dtype=np.int64)
+    inverse[order] = np.arange(len(order))
+    back = pa.array(inverse)
+
+    def column(pieces: Sequence[pa.Array]) -> pa.Array:
+        return pa.concat_arrays(pieces).take(back)
+
+    return Records(
+        value=column([part.value for part in parts]),
+        headers=column([part.headers for part in parts]),
+        code=column([part.code for part in parts]),
+        reason=column([part.reason for part in parts]),
+    )
+
+
+def _records(value: pa.Array, headers: pa.Array) -> Records:
+    none = pa.nulls(len(value), pa.utf8())
+    return Records(value=value, headers=headers, code=none, reason=none)
+
+
+# Binary mode
+
+
+def _can_be_binary(events: EventColumns) -> Mask:
+    # JSON format 3.1.2: a JSON value without datacontenttype is made explicit, by the binding.
+    return ~_mask(events.data_is_json)
+
+
+def _binary(events: EventColumns, binding: KafkaBinding) -> Records:
+    pairs = [(header_of(name), events.attributes[name].cast(pa.binary())) for name in events.names()]
+    return _records(events.data, _headers(pairs, events.foreign))
+
+
+def _headers(pairs: Sequence[tuple[str, pa.Array]], foreign: pa.ListArray) -> pa.ListArray:
+    """Interleave columns to a list of headers a row, without nulls, foreign headers behind."""
+    rows = len(foreign)
+    width = len(pairs)
+    # Column by column behind each other, then the foreign ones: all headers, to be taken row by row.
+    keys = pa.concat_arrays(
+        [*(pa.repeat(pa.scalar(name, pa.utf8()), rows) for name, _ in pairs), foreign.values.field(0)]
+    )
+    values = pa.concat_arrays([*(column for _, column in pairs), foreign.values.field(1)])
+    own = np.arange(rows * width, dtype=np.int64).reshape(width, rows).T
+    there = np.stack([_mask(column.is_valid()) for _, column in pairs], axis=1) if pairs else own.astype(bool)
+    offsets = foreign.offsets.to_numpy().astype(np.int64)
+    counts = there.sum(axis=1) + np.diff(offsets)
+    none = offsets[-1] == offsets[0]
+    indices = own[there] if none else _with_foreign(own, there, offsets, rows * width)
+    struct = pa.StructArray.from_arrays(
+        [keys.take(pa.array(indices)), values.take(pa.array(indices))], ["key", "value"]
+    )
+    bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(bounds), struct).cast(HEADERS)
+
+
+def _with_foreign(own: Rows, there: Mask, offsets: Rows, base: int) -> Rows:
+    rows = len(own)
+    extra = np.diff(offsets)
+    row_of_own = np.repeat(np.arange(rows), there.sum(axis=1))
+    row_of_extra = np.repeat(np.arange(rows), extra)
+    positions = base + np.arange(offsets[0], offsets[-1], dtype=np.int64)
+    order = np.argsort(np.concatenate([row_of_own, row_of_extra]), kind="stable")
+    return np.concatenate([own[there], positions])[order]
+
+
+# Structured mode, JSON format
+
+
+def _can_be_spliced(events: EventColumns) -> Mask:
+    certain = np.ones(events.rows, dtype=bool)
+    for texts in events.attributes.values():
+        certain &= ~_mask(pc.match_substring_regex(texts, _ESCAPED).fill_null(False))
+    for marks in events.types.values():
+        certain &= _mask(pc.equal(marks, STRING))
+    return certain & _is_json_data(events)
+
+
+def _is_json_data(events: EventColumns) -> Mask:
+    """Say of which rows data is absent, or JSON text of a JSON type."""
+    good = _mask(events.data.is_null())
+    media_types = events.attributes.get("datacontenttype")
+    if media_types is None:
+        return good | _mask(events.data_is_json)
+    encoded = media_types.dictionary_encode()
+    json_types = np.array([is_json(text) for text in encoded.dictionary.to_pylist()] + [False])
+    codes = encoded.indices.fill_null(len(json_types) - 1).to_numpy(zero_copy_only=False)
+    declared = json_types[codes]
+    parsed = _mask(events.data_is_json) & (declared | _mask(media_types.is_null()))
+    good |= parsed
+    unknown = np.flatnonzero(declared & ~good)
+    good[unknown] = [_is_json_text(raw) for raw in events.data.take(pa.array(unknown)).to_pylist()]
+    return good
+
+
+def _is_json_text(raw: bytes) -> bool:
+    try:
+        loads(raw)
+    except ValueError:
+        return False
+    return True
+
+
+def _spliced(events: EventColumns, binding: KafkaBinding) -> Records:
+    pieces: list[pa.Array | pa.Scalar] = []
+    for number, name in enumerate(events.names()):
+        texts = events.attributes[name]
+        before = f'{"{" if number == 0 else ","}"{name}":"'
+        member = pc.binary_join_element_wise(pa.scalar(before), texts, pa.scalar('"'), pa.scalar(""))
+        # A null makes a null member; written as nothing, because the attribute is not there.
+        pieces.append(member.fill_null("") if member.null_count else member)
+    text = pc.binary_join_element_wise(*pieces, pa.scalar("")).cast(pa.binary())
+    data = pc.binary_join_element_wise(pa.scalar(b',"data":'), events.data, pa.scalar(b""))
+    data = data.fill_null(b"") if data.null_count else data
+    value = pc.binary_join_element_wise(text, data, pa.scalar(b"}"), pa.scalar(b""))
+    media_type = binding.formats.named(binding.format).media_type.encode()
+    marker = pa.repeat(pa.scalar(media_type, pa.binary()), events.rows)
+    return _records(value, _headers([(CONTENT_TYPE, marker)], events.foreign))
+
+
+def _mask(found: pa.BooleanArray) -> Mask:
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+_Fast = tuple[Callable[[EventColumns], "Mask"], Callable[[EventColumns, KafkaBinding], Records]]
+_FAST: Mapping[tuple[Mode, str], _Fast] = {
+    (Mode.BINARY, "json"): (_can_be_binary, _binary),
+    (Mode.STRUCTURED, "json"): (_can_be_spliced, _spliced),
+}
