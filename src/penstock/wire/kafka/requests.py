@@ -6,10 +6,15 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from penstock.errors import MissingExtra, WireError
+from penstock.wire.buffer import as_array
+from penstock.wire.kafka import guard
 from penstock.wire.kafka.apis import APIS, is_flexible
+from penstock.wire.kernels import IntArray
 
 __all__ = ["RequestHeader", "decode_request", "decode_request_header"]
 
@@ -57,20 +62,30 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     """Read the body of a request as kio's class for it; all of the frame must be used."""
     if header.body is None:
         raise _broken(f"asks API {header.api_key} in version {header.api_version}, which cannot be read")
-    read, foreign = _reader(header.api_key, header.api_version)
+    reader = _reader(header.api_key, header.api_version)
+    name = f"of API {APIS[header.api_key].name} v{header.api_version}"
+    state = np.empty(guard.STATE, np.int64)
+    end = guard.walk(as_array(frame), header.body, len(frame), reader.program, state, guard.MOST_ELEMENTS)
+    if end < 0:
+        raise _broken(f"{name} {guard.REASONS[end]}")
+    if end != len(frame):
+        raise _broken(f"{name} has {len(frame) - end} bytes too many")
     try:
-        body, size = read(frame, header.body)
-    except foreign as exc:
-        raise _broken(
-            f"of API {APIS[header.api_key].name} v{header.api_version} cannot be read", exc
-        ) from exc
-    if header.body + size != len(frame):
-        raise _broken(f"has {len(frame) - header.body - size} bytes too many")
-    return body
+        return reader.read(frame, header.body)[0]
+    except reader.errors as exc:
+        raise _broken(f"{name} cannot be read", exc) from exc
+
+
+class _Reader(NamedTuple):
+    """How one version of a request is read, and what kio raises when it cannot."""
+
+    program: IntArray
+    read: Callable[..., tuple[Any, int]]
+    errors: tuple[type[Exception], ...]
 
 
 @cache
-def _reader(key: int, version: int) -> tuple[Callable[..., tuple[Any, int]], tuple[type[Exception], ...]]:
+def _reader(key: int, version: int) -> _Reader:
     try:
         from kio.index import load_request_schema
         from kio.serial import entity_reader
@@ -78,7 +93,10 @@ def _reader(key: int, version: int) -> tuple[Callable[..., tuple[Any, int]], tup
     except ImportError as exc:
         raise MissingExtra("gateway", "kio", purpose="reading Kafka requests") from exc
     # ValueError: a negative array length; OverflowError: a time that no datetime holds.
-    return entity_reader(load_request_schema(key, version)), (SerialError, ValueError, OverflowError)
+    schema: Any = load_request_schema(key, version)
+    return _Reader(
+        guard.compile_guard(schema), entity_reader(schema), (SerialError, ValueError, OverflowError)
+    )
 
 
 def _no_client(frame: memoryview) -> tuple[int, int, int, int]:
