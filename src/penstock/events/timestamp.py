@@ -8,7 +8,6 @@ kept by `read_nanoseconds`; second 60 is valid only at 23:59 UTC and reads as th
 
 from __future__ import annotations
 
-import calendar
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -61,10 +60,10 @@ def read_nanoseconds(text: str) -> int:
     1
     """
     match = _parts(text)
-    moment = _assemble(match).replace(microsecond=0)
-    seconds = calendar.timegm(moment.utctimetuple())
+    days = _days_since_epoch(int(match[1]), int(match[2]), int(match[3]))
+    minutes = days * 1440 + int(match[4]) * 60 + int(match[5]) - _offset_minutes(match)
     fraction = (match[7] or "")[:_NANO_DIGITS].ljust(_NANO_DIGITS, "0")
-    return seconds * 10**9 + int(fraction)
+    return (minutes * 60 + int(match[6])) * 10**9 + int(fraction)
 
 
 def write_nanoseconds(seconds: int, nanos: int) -> str:
@@ -78,7 +77,10 @@ def write_nanoseconds(seconds: int, nanos: int) -> str:
     fraction = f".{nanos:09d}" if nanos else ""
     while fraction.endswith("000"):
         fraction = fraction[:-3]
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    except OverflowError:
+        raise ValueError("beyond the years 1 to 9999") from None
     return f"{moment:%Y}".zfill(4) + f"{moment:-%m-%dT%H:%M:%S}{fraction}Z"
 
 
@@ -108,6 +110,13 @@ def _parts(text: str) -> re.Match[str]:
 def _days(year: int, month: int) -> int:
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     return 29 if month == 2 and leap else (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
+
+
+def _days_since_epoch(year: int, month: int, day: int) -> int:
+    """Count days in the Gregorian calendar, year 0 included, which datetime does not have."""
+    march_year, march_month = (year, month - 3) if month > 2 else (year - 1, month + 9)
+    leap_days = march_year // 4 - march_year // 100 + march_year // 400
+    return march_year * 365 + leap_days + (153 * march_month + 2) // 5 + day - 719469
 
 
 def _offset_minutes(match: re.Match[str]) -> int:

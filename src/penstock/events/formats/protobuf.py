@@ -88,6 +88,7 @@ def _number_field(number: int, value: int) -> bytes:
 def _write_timestamp(text: str) -> bytes:
     try:
         seconds, nanos = divmod(read_nanoseconds(text), 10**9)
+        write_nanoseconds(seconds, nanos)  # google.protobuf.Timestamp: years 0001 to 9999
     except ValueError as exc:
         raise CannotEncode(f"{text[:40]} cannot be a Protobuf Timestamp: {exc}", why=_CLAUSE) from exc
     return _field(
@@ -189,7 +190,7 @@ def _read_timestamp(value: int | bytes) -> str:
     seconds, nanos = _signed(_number(parts.get(1, 0)), 64), _signed(_number(parts.get(2, 0)), 32)
     try:
         return write_nanoseconds(seconds, nanos)
-    except (ValueError, OverflowError) as exc:
+    except ValueError as exc:
         raise InvalidEvent(f"a timestamp is out of range: {exc}", clause="google.protobuf.Timestamp") from exc
 
 
