@@ -30,7 +30,7 @@ def loads(raw: bytes) -> JsonValue:
     """Parse JSON text; ValueError says what is wrong and where."""
     # orjson hides repeated members and rounds big integers. Where writing its value gives the same
     # bytes again nothing was hidden; text with spaces or deep nesting does not even try.
-    if b'": ' not in raw and (len(raw) < 2 * MAX_DEPTH or raw.count(b"{") + raw.count(b"[") < MAX_DEPTH):
+    if b'": ' not in raw and not _may_be_deep(raw):
         try:
             value = orjson.loads(raw)
             if orjson.dumps(value) == raw:
@@ -52,9 +52,13 @@ def dumps(value: JsonValue) -> bytes:
     except (TypeError, RecursionError) as exc:
         return _dumps_any(value, exc)
     # orjson writes NaN and infinity as null: only where a null is written may one hide.
-    if b"null" in raw:
+    if b"null" in raw or _may_be_deep(raw):
         _refuse_non_finite(value, 0)
     return raw
+
+
+def _may_be_deep(raw: bytes) -> bool:
+    return len(raw) >= 2 * MAX_DEPTH and raw.count(b"{") + raw.count(b"[") >= MAX_DEPTH
 
 
 def _dumps_any(value: JsonValue, cause: Exception) -> bytes:
