@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,15 @@ TABLE = YAML(typ="safe", pure=True).load((Path(__file__).parent / "verdicts.yaml
 VERDICTS = TABLE["verdicts"]
 
 
-def patched(base: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return {"!null": None, "long": "t" * 250}.get(patch, patch) if isinstance(patch, str) else patch
-    result = dict(base) if isinstance(base, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = patched(result.get(key), value)
-    return result
+Source = Callable[[dict[str, Any]], tuple[str, str]]
+every_verdict = pytest.mark.parametrize(
+    "verdict", VERDICTS, ids=lambda v: f"{v['n']}-{v['what'].replace(' ', '-')}"
+)
 
 
-def judge(verdict: dict[str, Any]) -> Validation:
-    if "text" in verdict:
-        return validate("asyncapi.yaml", raw=verdict["text"].encode())
-    document = patched(TABLE["base"], verdict["patch"])
-    return validate("asyncapi.json", raw=json.dumps(document).encode())
+def judge(verdict: dict[str, Any], source_of: Source) -> Validation:
+    file, text = source_of(verdict)
+    return validate(file, raw=text.encode())
 
 
 def found(result: Validation, *severities: Severity) -> list[str]:
@@ -47,18 +40,18 @@ def test_every_verdict_has_a_row() -> None:
     assert {verdict["n"] for verdict in VERDICTS} == set(range(1, 99))
 
 
-@pytest.mark.parametrize("verdict", VERDICTS, ids=lambda v: f"{v['n']}-{v['what'].replace(' ', '-')}")
-def test_verdict(verdict: dict[str, Any]) -> None:
-    result = judge(verdict)
+@every_verdict
+def test_verdict(verdict: dict[str, Any], source_of: Source) -> None:
+    result = judge(verdict, source_of)
     assert found(result, Severity.ERROR, Severity.WARNING) == sorted(verdict["rules"])
     assert found(result, Severity.INFO) == sorted(verdict.get("info", []))
     told = " ".join(f"{f.message} {f.fix}" for f in result.findings)
     assert verdict.get("names", "") in told
 
 
-@pytest.mark.parametrize("verdict", VERDICTS, ids=lambda v: f"{v['n']}-{v['what'].replace(' ', '-')}")
-def test_every_finding_says_where_and_what_next(verdict: dict[str, Any]) -> None:
-    for finding in judge(verdict).findings:
+@every_verdict
+def test_every_finding_says_where_and_what_next(verdict: dict[str, Any], source_of: Source) -> None:
+    for finding in judge(verdict, source_of).findings:
         assert finding.rule is RULES[finding.rule.id]
         assert finding.position.line >= 1 and finding.position.column >= 1
         assert finding.fix and finding.rule.why and finding.rule.clause
