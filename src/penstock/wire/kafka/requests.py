@@ -71,7 +71,7 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     if end != len(frame):
         raise _broken(f"{name} has {len(frame) - end} bytes too many")
     try:
-        return reader.read(frame, header.body)[0]
+        return reader.read(frame.toreadonly(), header.body)[0]
     except reader.errors as exc:
         raise _broken(f"{name} cannot be read", exc) from exc
 

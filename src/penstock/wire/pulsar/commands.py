@@ -114,8 +114,8 @@ def _decode(kind: int, data: memoryview) -> Command:
         command: Any = BaseCommand.FromString(bytes(data))
     except DecodeError as exc:
         raise WireError(f"a Pulsar command of type {kind} cannot be read", why=str(exc)) from exc
-    if name is not None and not command.HasField(name):
-        raise WireError(f"a Pulsar command of type {kind} has no body")
+    if name is not None and not (command.HasField(name) and command.IsInitialized()):
+        raise WireError(f"a Pulsar command of type {kind} lacks its body or a part of it")
     return Command(kind, None if name is None else getattr(command, name))
 
 
