@@ -1,0 +1,91 @@
+"""The one way Penstock makes a Spark session: Spark 4.2.0, our jars, our Java, our Python, quiet, in UTC."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.embedded.artifacts import ensure
+from penstock.embedded.home import penstock_home
+from penstock.embedded.java import find_java
+from penstock.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DEFAULT_MASTER", "SETTINGS", "spark_session"]
+
+DEFAULT_MASTER = "local[*,4]"
+"""All cores, and four tries of a task: a broker that restarts must not end the job."""
+
+SETTINGS: Mapping[str, tuple[str, str]] = {
+    "spark.sql.session.timeZone": ("UTC", "a timestamp means the same on every machine"),
+    "spark.ui.enabled": ("false", "a port that nobody asked for"),
+    "spark.ui.showConsoleProgress": ("false", "our own status line is the progress"),
+    "spark.driver.bindAddress": ("127.0.0.1", "a local job listens on loopback only"),
+    "spark.driver.host": ("127.0.0.1", "the same"),
+    "spark.driver.memory": ("1g", "what a route needs; more only grows the resident size"),
+    "spark.log.level": ("ERROR", "what a person must see comes from us"),
+    "spark.sql.shuffle.partitions": ("4", "a route has no shuffle; state of a small job fits four"),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": ("20000", "larger batches cost less a record"),
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": ("true", "errors without our frames"),
+    "spark.python.worker.reuse": ("true", "a worker imports Arrow once"),
+    "spark.sql.streaming.metricsEnabled": ("false", "we report our own metrics"),
+    "spark.streaming.stopGracefullyOnShutdown": ("true", "a batch that runs is finished"),
+    "spark.sql.redaction.options.regex": (
+        "(?i)url|jaas|password|secret|token|truststore|keystore",
+        "a plan that is printed shows no credentials",
+    ),
+    "spark.redaction.regex": ("(?i)jaas|password|secret|token", "nor does the environment"),
+}
+"""Every setting that we change, with its reason."""
+
+_LOG4J2 = """status = error
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
+"""
+
+
+def spark_session(
+    name: str = "penstock", *, master: str = DEFAULT_MASTER, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Give the session of this process, made with our settings if there is none."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtra("spark", "pyspark", purpose="a pipeline") from None
+    _prepare_environment()
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, (value, _) in SETTINGS.items():
+        if master.startswith("local") or key not in ("spark.driver.bindAddress", "spark.driver.host"):
+            builder = builder.config(key, value)
+    builder = builder.config("spark.jars", ",".join(map(str, ensure(["spark"])["spark"])))
+    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_log4j2()}")
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _prepare_environment() -> None:
+    # Workers would take `python3` from PATH, which knows neither Arrow nor us.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(find_java().home)
+
+
+def _log4j2() -> Path:
+    path = penstock_home() / "spark" / "log4j2.properties"
+    if not path.exists() or path.read_text(encoding="utf-8") != _LOG4J2:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        fresh.write_text(_LOG4J2, encoding="utf-8")
+        fresh.replace(path)
+    return path
