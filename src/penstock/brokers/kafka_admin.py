@@ -73,7 +73,14 @@ _SOURCES: Final[Mapping[int, str]] = {
 class KafkaAdmin:
     """A client of the admin API; `options` are those of librdkafka."""
 
-    def __init__(self, options: Mapping[str, str], *, name: str = "kafka", timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        *,
+        name: str = "kafka",
+        timeout: float = 30.0,
+        connect_timeout: float = 5.0,
+    ) -> None:
         try:
             from confluent_kafka.admin import AdminClient
         except ImportError as exc:
@@ -81,6 +88,7 @@ class KafkaAdmin:
         self.name = name
         self.address = options.get("bootstrap.servers", "")
         self._timeout = timeout
+        self._connect_timeout = connect_timeout
         self._troubles: dict[str, str] = {}
         # log_level 0: librdkafka would write to stderr what we report ourselves.
         self._client: Any = AdminClient({"log_level": "0", **options, "error_cb": self._remember})
@@ -184,10 +192,10 @@ class KafkaAdmin:
         """Ask in short turns: wrong credentials are known long before the time is over."""
         from confluent_kafka import KafkaException
 
-        end = monotonic() + self._timeout
+        end = monotonic() + self._connect_timeout
         while True:
             try:
-                return self._client.list_topics(timeout=min(1.0, self._timeout))
+                return self._client.list_topics(timeout=min(1.0, self._connect_timeout))
             except KafkaException as exc:
                 self._client.poll(0)
                 if _name(exc) not in UNREACHABLE or _AUTHENTICATION & self._troubles.keys():

@@ -61,7 +61,14 @@ class PulsarUsage:
 class PulsarAdmin:
     """A client of the admin API; `options` are url, authorization and the TLS files."""
 
-    def __init__(self, options: Mapping[str, str], *, name: str = "pulsar", timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        *,
+        name: str = "pulsar",
+        timeout: float = 30.0,
+        connect_timeout: float = 5.0,
+    ) -> None:
         url = options.get("url")
         if not url:
             raise ConfigError(
@@ -75,6 +82,7 @@ class PulsarAdmin:
             authorization=options.get("authorization"),
             tls=tls_context(**files),
             timeout=timeout,
+            connect_timeout=connect_timeout,
         )
 
     # Looking

@@ -58,6 +58,7 @@ class Rest:
         tls: ssl.SSLContext | None = None,
         media_type: str = "application/json",
         timeout: float = 30.0,
+        connect_timeout: float = 5.0,
     ) -> None:
         try:
             import httpx
@@ -70,7 +71,7 @@ class Rest:
         if authorization is not None:
             self._headers["Authorization"] = authorization
         verify: ssl.SSLContext | bool = True if tls is None else tls
-        self._client = httpx.Client(verify=verify, timeout=timeout)
+        self._client = httpx.Client(verify=verify, timeout=httpx.Timeout(timeout, connect=connect_timeout))
 
     def call(self, method: str, path: str, value: Any = None) -> Answer:
         """Send a request; an answer of any status but 5xx is returned for the caller to judge."""

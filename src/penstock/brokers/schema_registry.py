@@ -43,7 +43,14 @@ class Verdict:
 class SchemaRegistry:
     """A client of the registry; `options` are named as for Confluent's own client."""
 
-    def __init__(self, options: Mapping[str, str], *, name: str = "registry", timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        *,
+        name: str = "registry",
+        timeout: float = 30.0,
+        connect_timeout: float = 5.0,
+    ) -> None:
         url = options.get("url")
         if not url:
             raise ConfigError(f"the address of {name} is not known", next="add it to the context")
@@ -60,6 +67,7 @@ class SchemaRegistry:
             tls=tls,
             media_type=MEDIA_TYPE,
             timeout=timeout,
+            connect_timeout=connect_timeout,
         )
 
     def subjects(self) -> frozenset[str]:

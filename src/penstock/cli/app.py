@@ -51,6 +51,11 @@ VERBS: Mapping[str, Verb] = {
     "demo": Verb("penstock.cli.demo:command", "See it work on embedded servers", "Start"),
     "dev": Verb("penstock.cli.dev:app", "Run Kafka, Pulsar and a registry on this machine", "Start"),
     "validate": Verb("penstock.cli.validate:command", "Check a contract against its rules", "Contract"),
+    "plan": Verb("penstock.cli.plan:command", "Show what a contract would change", "Contract"),
+    "apply": Verb("penstock.cli.apply:command", "Change the clusters to what the contract says", "Contract"),
+    "drift": Verb(
+        "penstock.cli.drift:command", "Say whether clusters and contract have moved apart", "Contract"
+    ),
     "explain": Verb(
         "penstock.cli.explain:command", "Say what the code of an error or a rule means", "Contract"
     ),

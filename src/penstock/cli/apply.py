@@ -1,0 +1,213 @@
+"""`penstock apply`: does exactly the plan that was shown, and says how far it came."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.planning import (
+    Environment,
+    Form,
+    Output,
+    Previous,
+    Servers,
+    Situation,
+    form_of,
+    look,
+    print_plan,
+)
+from penstock.cli.settings import current
+from penstock.errors import ClusterError, Refused, UsageError
+
+if TYPE_CHECKING:
+    from penstock.contract.apply import Outcome
+    from penstock.contract.plan import Plan
+    from penstock.contract.plan_file import PlanFile
+    from penstock.contract.steps import Step
+
+__all__ = ["command"]
+
+SETTLING: Final = 15.0
+"""Seconds in which brokers agree on what was changed."""
+TOLD: Final = 20
+"""Steps of each kind that are named when an apply fails."""
+
+Saved = Annotated[
+    Path | None,
+    typer.Argument(metavar="[PLANFILE]", show_default=False, help="A plan that `penstock plan --out` saved."),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow", metavar="NAME", help="Do the dangerous steps of this topic or namespace; may be repeated."
+    ),
+]
+
+
+def command(
+    planfile: Saved = None,
+    allow: Allow = None,
+    environment: Environment = None,
+    previous: Previous = None,
+    server: Servers = None,
+    form: Output = None,
+) -> None:
+    """Change the clusters to what the contract says; a stale plan is refused."""
+    names = allow or []
+    if planfile is None:
+        file, situation = None, look(environment=environment, previous=previous, servers=server)
+        plan = situation.plan()
+    else:
+        if environment or previous or server:
+            raise UsageError(
+                "a saved plan brings its own environment and servers", next="leave the options out"
+            )
+        file, situation, plan = _continue(planfile)
+    _check_names(plan, names)
+    chosen = form_of(form)
+    if chosen in (Form.TABLE, Form.MARKDOWN):
+        print_plan(plan, chosen, allow=names)
+    steps = plan.accepted(names)
+    if steps:
+        _confirm(len(steps))
+        outcome = _execute(steps, situation, planfile, file)
+        _report(outcome, plan, names, chosen)
+        _settle(situation, names)
+    elif chosen not in (Form.TABLE, Form.MARKDOWN):
+        output.document({"done": [], "left": []}, chosen)
+    _refuse_the_rest(plan, names)
+
+
+def _continue(path: Path) -> tuple[PlanFile, Situation, Plan]:
+    from penstock.contract.plan_file import load_plan, resume
+
+    file = load_plan(path)
+    wanted = file.plan.context
+    if current().context is not None and wanted is not None and current().context != wanted:
+        raise Refused(f"{path} was made for context {wanted}", next=f"penstock -C {wanted} apply {path}")
+    situation = look(
+        contract=Path(file.contract),
+        context=wanted,
+        environment=file.plan.environment,
+        previous=Path(file.previous) if file.previous else None,
+        servers=list(file.servers) if file.servers else None,
+    )
+    return file, situation, resume(file, situation.plan(), path)
+
+
+def _check_names(plan: Plan, names: list[str]) -> None:
+    """A name that allows nothing is a slip, and slips are not made with --allow."""
+    from penstock.contract.steps import name_of
+
+    known = {name_of(step) for step in plan.dangerous}
+    for name in names:
+        if name not in known:
+            listed = ", ".join(sorted(known)) or "there is none"
+            raise UsageError(f"no dangerous step is about '{name}'", next=f"dangerous here: {listed}")
+
+
+def _confirm(number: int) -> None:
+    if current().yes:
+        return
+    if not output.interactive():
+        raise UsageError("apply changes clusters and nobody can be asked", next="add --yes")
+    if not typer.confirm(f"do {number} step{'' if number == 1 else 's'}?", err=True):
+        raise typer.Exit(1)
+
+
+def _execute(
+    steps: tuple[Step, ...], situation: Situation, path: Path | None, file: PlanFile | None
+) -> Outcome:
+    from penstock.contract.apply import execute
+    from penstock.contract.plan_file import save_plan
+    from penstock.contract.plan_text import line_of
+
+    number = file.done if file is not None else 0
+    with output.progress("apply", total=len(steps)) as bar:
+
+        def on_done(step: Step) -> None:
+            nonlocal number
+            number += 1
+            line = line_of(step)
+            bar.advance()
+            bar.describe(f"{line.mark} {line.noun} {line.name}")
+            if path is not None and file is not None:
+                save_plan(path, file.progressed(number))
+
+        if path is not None and file is not None:
+            save_plan(path, file.progressed(number))
+        outcome = execute(steps, situation.clusters, on_done)
+        bar.describe("apply")
+    return outcome
+
+
+def _report(outcome: Outcome, plan: Plan, names: list[str], form: Form) -> None:
+    """Say what was done; a failure is raised with it."""
+    from penstock.contract.plan_text import as_data, short
+
+    if form not in (Form.TABLE, Form.MARKDOWN):
+        data = as_data(plan, allow=tuple(names))
+        data |= {
+            "done": [short(step) for step in outcome.done],
+            "left": [short(step) for step in outcome.left],
+        }
+        output.document(data, form)
+    if outcome.error is None:
+        output.talk(f"{len(outcome.done)} of {len(outcome.done)} steps done")
+        return
+    _tell("done:    ", outcome.done)
+    _tell("failed:  ", outcome.left[:1])
+    _tell("not done:", outcome.left[1:])
+    raise _failure(outcome, outcome.error)
+
+
+def _tell(label: str, steps: tuple[Step, ...]) -> None:
+    from penstock.contract.plan_text import short
+
+    for step in steps[:TOLD]:
+        output.talk(f"{label} {short(step)}")
+    if len(steps) > TOLD:
+        output.talk(f"{label} {len(steps) - TOLD} more")
+
+
+def _failure(outcome: Outcome, error: ClusterError) -> ClusterError:
+    total = len(outcome.done) + len(outcome.left)
+    failure = type(error)(
+        f"stopped at step {len(outcome.done) + 1} of {total}: {error.what}",
+        where=error.where,
+        why=error.why,
+        next=f"{error.next + '; ' if error.next else ''}the same command goes on from here",
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _settle(situation: Situation, names: list[str]) -> None:
+    """Look again until nothing is left to do: brokers take a moment to agree."""
+    from penstock.contract.plan_text import short
+
+    end = monotonic() + SETTLING
+    while steps := situation.plan().accepted(names):
+        if monotonic() > end:
+            raise ClusterError(
+                f"{len(steps)} of the steps had no effect",
+                why="; ".join(short(step) for step in steps[:5]),
+                next="penstock plan",
+            )
+        sleep(0.2)
+
+
+def _refuse_the_rest(plan: Plan, names: list[str]) -> None:
+    from penstock.contract.plan_text import short
+
+    refused = plan.refused(names)
+    if refused:
+        raise Refused(
+            f"{len(refused)} step{' is' if len(refused) == 1 else 's are'} refused",
+            why="; ".join(short(step) for step in refused[:5]) + ("; ..." if len(refused) > 5 else ""),
+            next="penstock plan --explain; dangerous steps are done with --allow NAME",
+        )

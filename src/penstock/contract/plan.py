@@ -1,0 +1,114 @@
+"""A plan: the steps from what is there to what the contract wants, as one frozen value.
+
+Only declared keys are compared. Partitions only grow. What the cluster cannot do is shown and blocked.
+Things that no contract names are never looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.contract.actual import Actual
+from penstock.contract.desired import Desired, Note
+from penstock.contract.fingerprint import fingerprint
+from penstock.contract.plan_kafka import kafka_steps
+from penstock.contract.plan_pulsar import pulsar_steps
+from penstock.contract.plan_registry import registry_steps
+from penstock.contract.steps import Risk, Step, name_of, target_of
+
+__all__ = ["Plan", "make_plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What would be done, and to what it belongs."""
+
+    title: str
+    version: str
+    environment: str | None = None
+    context: str | None = None
+    targets: tuple[str, ...] = ()
+    """What the plan looked at, in words: `kafka 3 brokers`."""
+    steps: tuple[Step, ...] = ()
+    unchanged: int = 0
+    notes: tuple[Note, ...] = ()
+    document: str = field(default="", compare=False)
+    """Fingerprint of the contract."""
+    actual: str = field(default="", compare=False)
+    """Fingerprint of what was there when the plan was made."""
+
+    def refused(self, allow: Iterable[str] = ()) -> tuple[Step, ...]:
+        """The steps that will not be done: impossible ones, and dangerous ones that nobody allowed."""
+        allowed = frozenset(allow)
+        return tuple(step for step in self.steps if not _may(step, allowed))
+
+    def accepted(self, allow: Iterable[str] = ()) -> tuple[Step, ...]:
+        """The steps that will be done."""
+        allowed = frozenset(allow)
+        return tuple(step for step in self.steps if _may(step, allowed))
+
+    @property
+    def dangerous(self) -> tuple[Step, ...]:
+        """The steps that need to be allowed by name."""
+        return tuple(step for step in self.steps if step.risk is Risk.DANGEROUS)
+
+
+def _may(step: Step, allowed: frozenset[str]) -> bool:
+    if step.risk is Risk.DANGEROUS:
+        return name_of(step) in allowed
+    return step.risk is not Risk.IMPOSSIBLE
+
+
+def make_plan(desired: Desired, actual: Actual, *, context: str | None = None) -> Plan:
+    """Compare what is wanted with what is there."""
+    found = [*pulsar_steps(desired, actual), *kafka_steps(desired, actual), *registry_steps(desired, actual)]
+    steps = [item for item in found if not isinstance(item, Note)]
+    return Plan(
+        title=desired.title,
+        version=desired.version,
+        environment=desired.environment,
+        context=context,
+        targets=tuple(_targets(actual)),
+        steps=tuple(sorted(steps, key=_turn)),
+        unchanged=_unchanged(desired, steps),
+        notes=(*desired.notes, *(item for item in found if isinstance(item, Note))),
+        document=fingerprint((desired.fingerprint, desired.environment, desired.gone)),
+        actual=fingerprint(actual),
+    )
+
+
+# What others stand on comes first, what takes away comes last; the rest goes by name.
+_TURNS: Final[Mapping[str, int]] = {
+    "create-tenant": 0,
+    "create-namespace": 1,
+    "change-policy": 2,
+    "delete-topic": 4,
+    "delete-pulsar-topic": 4,
+    "blocked": 5,
+}
+_BETWEEN: Final = 3
+
+
+def _turn(step: Step) -> tuple[int, str, str]:
+    return _TURNS.get(step.kind, _BETWEEN), name_of(step), step.server
+
+
+def _targets(actual: Actual) -> Iterator[str]:
+    for name, kafka in actual.kafka.items():
+        yield f"{name} {kafka.brokers} broker{'' if kafka.brokers == 1 else 's'}"
+    for name, pulsar in actual.pulsar.items():
+        yield f"{name} {', '.join(pulsar.clusters)}"
+    if actual.registries:
+        yield "registry"
+
+
+def _unchanged(desired: Desired, steps: Iterable[Step]) -> int:
+    """Count the topics, namespaces and subjects of the contract about which there is nothing to say."""
+    wanted = {(topic.server, topic.topic) for topic in desired.kafka_topics}
+    wanted |= {(topic.server, topic.topic) for topic in desired.pulsar_topics}
+    wanted |= {(namespace.server, namespace.namespace) for namespace in desired.namespaces}
+    wanted |= {(subject.registry, subject.subject) for subject in desired.subjects}
+    touched = {(step.server, target_of(step)) for step in steps}
+    return len(wanted - touched)

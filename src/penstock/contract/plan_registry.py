@@ -1,0 +1,69 @@
+"""Steps for the subjects of schema registries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.contract.actual import Actual, ActualSubject
+from penstock.contract.desired import Desired, Note
+from penstock.contract.steps import Blocked, RegisterSchema, Step
+from penstock.contract.wanted_subjects import WantedSubject
+
+__all__ = ["registry_steps"]
+
+
+def registry_steps(desired: Desired, actual: Actual) -> Iterator[Step | Note]:
+    """Compare the subjects of all registries."""
+    for wanted in desired.subjects:
+        if wanted.problem:
+            yield _blocked(
+                wanted,
+                wanted.problem,
+                "No subject can be named or filled.",
+                "choose another schemaLookupStrategy, or name the record",
+            )
+            continue
+        yield from _subject(wanted, actual.registries[wanted.registry].get(wanted.subject))
+
+
+def _subject(wanted: WantedSubject, state: ActualSubject | None) -> Iterator[Step | Note]:
+    if state is None:
+        yield _register(wanted)
+    elif state.found is None and state.verdict.compatible:
+        yield _register(wanted, state)
+    elif state.found is None:
+        yield _blocked(
+            wanted,
+            f"v{state.latest.version}, {state.compatibility} refused",
+            state.verdict.reason or "The registry gives no reason.",
+            "make the schema compatible, or change the subject's compatibility on purpose",
+        )
+    elif state.found != state.latest.version:
+        text = f"the contract has v{state.found}, the newest version is v{state.latest.version}"
+        yield Note(name=wanted.subject, text=text)
+
+
+def _register(wanted: WantedSubject, state: ActualSubject | None = None) -> RegisterSchema:
+    before = state.latest.version if state is not None else None
+    return RegisterSchema(
+        server=wanted.registry,
+        place=wanted.place,
+        subject=wanted.subject,
+        schema_type=wanted.schema_type,
+        schema=wanted.schema,
+        before=before,
+        after=(before or 0) + 1,
+        compatibility=state.compatibility if state is not None else "",
+    )
+
+
+def _blocked(wanted: WantedSubject, difference: str, why: str, advice: str) -> Blocked:
+    return Blocked(
+        server=wanted.registry,
+        place=wanted.place,
+        noun="schema",
+        name=wanted.subject,
+        difference=difference,
+        why=why,
+        next=advice,
+    )

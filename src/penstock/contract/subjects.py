@@ -1,0 +1,185 @@
+"""Subjects of a schema registry: how they are named, and the one schema that several messages share."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from penstock.contract.node import JsonValue
+from penstock.contract.schema import Schema, SchemaFormat
+
+__all__ = ["SCHEMA_TYPES", "combined", "is_plain_key", "record_name", "subject_name"]
+
+SCHEMA_TYPES: Final[Mapping[SchemaFormat, str]] = {
+    SchemaFormat.JSON: "JSON",
+    SchemaFormat.AVRO: "AVRO",
+    SchemaFormat.PROTOBUF: "PROTOBUF",
+}
+DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_Name = Callable[[str, str, str], str]
+
+
+def _by_topic(topic: str, part: str, _record: str) -> str:
+    return f"{topic}-{part}"
+
+
+def _by_record(_topic: str, _part: str, record: str) -> str:
+    return record
+
+
+def _by_both(topic: str, _part: str, record: str) -> str:
+    return f"{topic}-{record}"
+
+
+# RecordIdStrategy is missing on purpose: it needs Apicurio's groups, which the compatible API does not have.
+_STRATEGIES: Final[Mapping[str, _Name]] = {
+    "TopicNameStrategy": _by_topic,
+    "TopicIdStrategy": _by_topic,
+    "SimpleTopicIdStrategy": lambda topic, _part, _record: topic,
+    "RecordNameStrategy": _by_record,
+    "QualifiedRecordIdStrategy": _by_record,
+    "TopicRecordNameStrategy": _by_both,
+    "TopicRecordIdStrategy": _by_both,
+}
+
+
+def subject_name(strategy: str, topic: str, part: str, record: str | None) -> str | None:
+    """Name the subject for the key or value of a topic; None if the strategy cannot say.
+
+    >>> subject_name("TopicNameStrategy", "orders", "value", None)
+    'orders-value'
+    >>> subject_name("TopicRecordNameStrategy", "orders", "value", "com.shop.Order")
+    'orders-com.shop.Order'
+    """
+    name = _STRATEGIES.get(strategy)
+    if name is None or (record is None and name in (_by_record, _by_both)):
+        return None
+    return name(topic, part, record or "")
+
+
+_PACKAGE: Final = re.compile(r"^\s*package\s+([\w.]+)\s*;", re.MULTILINE)
+_MESSAGE: Final = re.compile(r"^\s*message\s+(\w+)", re.MULTILINE)
+
+
+def record_name(schema: Schema) -> str | None:
+    """Give the name of what a schema describes: Avro's full name, JSON's title, Protobuf's message."""
+    definition = schema.definition
+    if isinstance(definition, dict):
+        if schema.format is SchemaFormat.AVRO:
+            return _full_name(definition)
+        title = definition.get("title")
+        return title if isinstance(title, str) and title else None
+    if schema.format is SchemaFormat.PROTOBUF and isinstance(definition, str):
+        message, package = _MESSAGE.search(definition), _PACKAGE.search(definition)
+        return ".".join(match[1] for match in (package, message) if match) if message else None
+    return None
+
+
+def _full_name(definition: Mapping[str, JsonValue]) -> str | None:
+    name, namespace = definition.get("name"), definition.get("namespace")
+    if not isinstance(name, str):
+        return None
+    return name if "." in name or not isinstance(namespace, str) else f"{namespace}.{name}"
+
+
+def is_plain_key(schema: Schema) -> bool:
+    """Say whether a key is one plain JSON value, which is written as text and needs no schema."""
+    definition = schema.definition
+    kind = definition.get("type") if isinstance(definition, dict) else None
+    return schema.format is SchemaFormat.JSON and kind not in ("object", "array")
+
+
+def combined(schemas: Mapping[str, Schema]) -> str | None:
+    """Write the schemas of several messages as one: oneOf in JSON Schema, a union in Avro.
+
+    Equal schemas count once. None if they are of different languages, or of one that has no unions.
+    """
+    distinct: dict[str, Schema] = {}
+    for name, schema in schemas.items():
+        if all(schema.definition != known.definition for known in distinct.values()):
+            distinct[name] = schema
+    formats = {schema.format for schema in distinct.values()}
+    if len(distinct) == 1:
+        return _text(next(iter(distinct.values())))
+    if formats == {SchemaFormat.JSON}:
+        return _written(_with_draft(_one_of({name: schema.definition for name, schema in distinct.items()})))
+    if formats == {SchemaFormat.AVRO}:
+        return _written(_union([schema.definition for schema in distinct.values()]))
+    return None
+
+
+def _text(schema: Schema) -> str:
+    if schema.format is SchemaFormat.PROTOBUF and isinstance(schema.definition, str):
+        return schema.definition
+    is_json = schema.format is SchemaFormat.JSON
+    return _written(_with_draft(schema.definition) if is_json else schema.definition)
+
+
+def _written(definition: JsonValue) -> str:
+    return json.dumps(definition, ensure_ascii=False)
+
+
+def _with_draft(definition: JsonValue) -> JsonValue:
+    """Name the draft: a Schema Object is draft 07, and Apicurio knows a JSON Schema by that word."""
+    return {"$schema": DRAFT, **definition} if isinstance(definition, dict) else definition
+
+
+# Keywords whose values are data, and keywords whose values are maps from names to schemas.
+_DATA: Final = frozenset({"const", "default", "enum", "example", "examples"})
+_MAPS: Final = frozenset({"definitions", "dependencies", "patternProperties", "properties"})
+
+
+def _one_of(definitions: Mapping[str, JsonValue]) -> JsonValue:
+    """Put each schema below `definitions` with the schemas that it refers to; references move along."""
+    moved: dict[str, JsonValue] = {}
+    for name, definition in definitions.items():
+        if not isinstance(definition, dict):
+            moved[name] = definition
+            continue
+        inner = definition.get("definitions")
+        moved[name] = _moved({key: definition[key] for key in definition if key != "definitions"}, name)
+        for key, value in inner.items() if isinstance(inner, dict) else ():
+            moved[f"{name}.{key}"] = _moved(value, name)
+    return {"oneOf": [{"$ref": f"#/definitions/{name}"} for name in definitions], "definitions": moved}
+
+
+def _moved(schema: JsonValue, owner: str) -> JsonValue:
+    if isinstance(schema, list):
+        return [_moved(item, owner) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    target = schema.get("$ref")
+    if isinstance(target, str):
+        inner = target.removeprefix("#/definitions/")
+        return {"$ref": f"#/definitions/{owner}" if target == "#" else f"#/definitions/{owner}.{inner}"}
+    return {key: _moved_member(key, value, owner) for key, value in schema.items()}
+
+
+def _moved_member(key: str, value: JsonValue, owner: str) -> JsonValue:
+    if key in _DATA:
+        return value
+    if key in _MAPS and isinstance(value, dict):
+        return {name: _moved(member, owner) for name, member in value.items()}
+    return _moved(value, owner)
+
+
+def _union(definitions: list[JsonValue]) -> JsonValue:
+    """Join Avro schemas; a named type that comes again is only named, as Avro wants it."""
+    known: dict[str, JsonValue] = {}
+    return [_named_once(definition, known) for definition in definitions]
+
+
+def _named_once(schema: JsonValue, known: dict[str, JsonValue]) -> JsonValue:
+    if isinstance(schema, list):
+        return [_named_once(item, known) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    name = _full_name(schema) if schema.get("type") in ("record", "error", "enum", "fixed") else None
+    if name is not None and known.setdefault(name, schema) is not schema and known[name] == schema:
+        return name
+    return {
+        key: _named_once(value, known) if key in ("type", "items", "values", "fields") else value
+        for key, value in schema.items()
+    }
