@@ -27,7 +27,7 @@ test: $(STAMP) ## all tests, those with real servers included
 	$(BIN)/python -m pytest -m "not soak" $(ARGS)
 
 test-fast: $(STAMP) ## the tests that need no server, in under a minute
-	$(BIN)/python -m pytest -m "not server and not slow and not soak and not node" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not server and not slow and not soak and not node" $(ARGS)
 
 check: $(STAMP) ## ruff format and lint, mypy strict, import-linter
 	$(BIN)/ruff format --check .
