@@ -11,7 +11,7 @@ from typing import Any, Final
 from penstock.contract.finding import Finding, Rule, Severity
 from penstock.contract.loading import Validation
 
-__all__ = ["as_data", "as_sarif", "finding_text", "rule_message", "rule_text", "summary"]
+__all__ = ["as_data", "as_sarif", "finding_text", "rule_message", "rule_text", "rules_page", "summary"]
 
 _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -143,3 +143,24 @@ def rule_text(rule: Rule) -> str:
             f"  source  {rule.clause}",
         )
     )
+
+
+def rules_page(rules: Iterable[Rule]) -> str:
+    """Write the page of the documentation that lists every rule."""
+    lines = [
+        "# Rules of the contract",
+        "",
+        "This page is written from the code. An error makes the document unusable; a warning fails only with",
+        "`--strict`; an info is for your eyes.",
+        "",
+        "| rule | severity | what is said | why | source |",
+        "|---|---|---|---|---|",
+    ]
+    for rule in rules:
+        cells = (rule.id, str(rule.severity), rule_message(rule), rule.why, rule.clause)
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
