@@ -122,6 +122,27 @@ def test_a_body_is_read_by_kio() -> None:
     assert decode_request(decode_request_header(frame), frame) == request
 
 
+def test_tagged_fields_that_nobody_knows_are_ignored() -> None:
+    request, data = metadata_request()
+    # Tag 9 with two bytes and tag 300 with none, in the topic and at the end.
+    tags = b"\x02\x09\x02xy\xac\x02\x00"
+    assert data.endswith(b"\0\x01\0\0")
+    frame = memoryview(data[:-4] + tags + data[-3:-1] + tags)
+    assert decode_request(decode_request_header(frame), frame) == request
+
+
+def test_tagged_fields_that_are_known_are_read() -> None:
+    # Fetch v12: replica, wait, least, most, isolation, session, epoch, topics, forgotten, rack, tag 0.
+    body = (
+        struct.pack(">iiiibii", -1, 1, 1, 1, 0, 0, 0)
+        + b"\x01\x01\x01"
+        + b"\x01\x00\x03\x02id"[:2]
+        + b"\x03\x03id"
+    )
+    frame = memoryview(header_bytes(1, 12, 1, None) + body)
+    assert decode_request(decode_request_header(frame), frame).cluster_id == "id"
+
+
 def test_a_body_must_fill_its_frame() -> None:
     _, data = metadata_request()
     frame = memoryview(data + b"x")

@@ -42,4 +42,4 @@ def test_order_is_by_ledger_entry_and_batch_index() -> None:
         MessageId(2, 0),
         LATEST,
     ]
-    assert sorted(row[::-1]) == row
+    assert sorted(row) == row

@@ -40,17 +40,18 @@ def decompress(number: int, data: Buffer, limit: int) -> memoryview:
             f"compression {number} of a record batch is not known",
             error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         )
-    name = Compression(number).name.lower()
     try:
         return inflate(data, limit)
     except OutputTooLarge as exc:
         raise RecordsError(
-            f"a record batch in {name} inflates to more than {limit} bytes",
+            f"a record batch in {Compression(number).name.lower()} inflates to more than {limit} bytes",
             error_code=ErrorCode.MESSAGE_TOO_LARGE,
         ) from exc
     except CannotInflate as exc:
         raise RecordsError(
-            f"a record batch cannot be read as {name}", error_code=ErrorCode.CORRUPT_MESSAGE, why=str(exc)
+            f"a record batch cannot be read as {Compression(number).name.lower()}",
+            error_code=ErrorCode.CORRUPT_MESSAGE,
+            why=str(exc),
         ) from exc
 
 

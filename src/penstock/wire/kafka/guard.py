@@ -4,6 +4,9 @@ kio reserves memory for an array as soon as it has read its length: five bytes t
 elements end the process. So every body is first walked by a kernel, along a program made from
 kio's own description of the request: each length must fit in what is left of the frame, and all
 arrays together must not have more elements than a request needs.
+
+kio also refuses tagged fields that it does not know, which KIP-482 wants to be ignored; the walk
+notes where tagged fields are, so that they can be left out.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any, get_args, get_origin
 
 import numpy as np
 
+from penstock.wire.buffer import Buffer, as_array
 from penstock.wire.kernels import (
     BAD_VARINT,
     BYTES,
@@ -29,7 +33,7 @@ from penstock.wire.kernels import (
     read_uvarint,
 )
 
-__all__ = ["MOST_ELEMENTS", "REASONS", "STATE", "TOO_MANY", "compile_guard", "walk"]
+__all__ = ["MOST_ELEMENTS", "REASONS", "check", "compile_guard", "without"]
 
 MOST_ELEMENTS = 1 << 18
 """Elements of all arrays of a request together."""
@@ -40,8 +44,9 @@ BAD_LENGTH = -22
 
 _FIXED, _SHORT, _LONG, _COMPACT, _ARRAY, _COMPACT_ARRAY, _NEXT, _TAGS, _NULLABLE, _END = range(10)
 # The state of a walk; from LEFT on, the elements that are left in each array it is in.
-_POS, _STEP, _LOOPS, _ELEMENTS, _LEFT = range(5)
+_POS, _STEP, _LOOPS, _ELEMENTS, _CUTS, _LEFT = range(6)
 STATE = _LEFT + 8
+_MOST_CUTS = 32
 _SIZES = {
     "bool": 1,
     "int8": 1,
@@ -167,8 +172,20 @@ def _repeat(state: IntArray, first: int) -> int:
     return 0
 
 
-@kernel(INT(BYTES, INT, INT, INT, INTS))
-def _do(data: ByteArray, end: int, operation: int, operand: int, state: IntArray) -> int:
+@kernel(INT(BYTES, INT, INTS, INTS))
+def _cut(data: ByteArray, end: int, state: IntArray, cuts: IntArray) -> int:
+    """Step over a section of tagged fields, and note where it is if it is not empty."""
+    pos = state[_POS]
+    state[_POS] = _skip_tags(data, pos, end)
+    if state[_POS] > pos + 1 and state[_CUTS] + 2 <= len(cuts):
+        cuts[state[_CUTS]] = pos
+        cuts[state[_CUTS] + 1] = state[_POS]
+        state[_CUTS] += 2
+    return 0
+
+
+@kernel(INT(BYTES, INT, INT, INT, INTS, INTS))
+def _do(data: ByteArray, end: int, operation: int, operand: int, state: IntArray, cuts: IntArray) -> int:
     """Do one step of a program."""
     pos = state[_POS]
     if operation == _FIXED:
@@ -178,7 +195,7 @@ def _do(data: ByteArray, end: int, operation: int, operand: int, state: IntArray
     elif operation == _NEXT:
         _repeat(state, operand)
     elif operation == _TAGS:
-        state[_POS] = _skip_tags(data, pos, end)
+        _cut(data, end, state, cuts)
     elif operation == _NULLABLE:
         state[_POS] = pos + 1
         if _number(data, pos, end, 1) < 0:
@@ -189,25 +206,45 @@ def _do(data: ByteArray, end: int, operation: int, operand: int, state: IntArray
     return 0
 
 
-@kernel(INT(BYTES, INT, INT, INTS, INTS, INT))
-def walk(data: ByteArray, pos: int, end: int, program: IntArray, state: IntArray, most: int) -> int:
-    """Walk the body data[pos:end] along its program; give the position behind it, or an error.
+@kernel(INT(BYTES, INT, INTS, INTS, INTS))
+def walk(data: ByteArray, pos: int, program: IntArray, state: IntArray, cuts: IntArray) -> int:
+    """Walk the body data[pos:] along its program; give the position behind it, or an error.
 
-    `state` has STATE numbers; `most` is the number of elements that all arrays may have together.
+    `state` has STATE numbers; `cuts` receives begin and end of sections with tagged fields.
     """
+    end = len(data)
     state[:] = 0
     state[_POS] = pos
     while program[2 * state[_STEP]] != _END:
         step = 2 * state[_STEP]
         state[_STEP] += 1
-        _do(data, end, program[step], program[step + 1], state)
+        _do(data, end, program[step], program[step + 1], state, cuts)
         if state[_POS] < 0:
             return int(state[_POS])
         if state[_POS] > end:
             return TRUNCATED
-        if state[_ELEMENTS] > most:
+        if state[_ELEMENTS] > MOST_ELEMENTS:
             return TOO_MANY
     return int(state[_POS])
+
+
+def check(frame: memoryview, body: int, program: IntArray) -> tuple[int, list[tuple[int, int]]]:
+    """Walk a body; give the position behind it or an error, and where tagged fields are."""
+    state = np.empty(STATE, np.int64)
+    cuts = np.empty(2 * _MOST_CUTS, np.int64)
+    end = walk(as_array(frame), body, program, state, cuts)
+    pairs = cuts[: int(state[_CUTS])].reshape(-1, 2).tolist()
+    return end, [(begin, behind) for begin, behind in pairs]
+
+
+def without(frame: memoryview, cuts: list[tuple[int, int]]) -> bytes:
+    """Copy a frame with empty sections in the place of those with tagged fields."""
+    parts: list[Buffer] = []
+    pos = 0
+    for begin, behind in cuts:
+        parts += [frame[pos:begin], b"\0"]
+        pos = behind
+    return b"".join([*parts, frame[pos:]])
 
 
 REASONS = {

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from penstock.errors import MissingExtra, WireError
-from penstock.wire.buffer import as_array
+from penstock.wire.buffer import Buffer
 from penstock.wire.kafka import guard
 from penstock.wire.kafka.apis import APIS, is_flexible
 from penstock.wire.kernels import IntArray
@@ -64,16 +62,23 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
         raise _broken(f"asks API {header.api_key} in version {header.api_version}, which cannot be read")
     reader = _reader(header.api_key, header.api_version)
     name = f"of API {APIS[header.api_key].name} v{header.api_version}"
-    state = np.empty(guard.STATE, np.int64)
-    end = guard.walk(as_array(frame), header.body, len(frame), reader.program, state, guard.MOST_ELEMENTS)
+    end, cuts = guard.check(frame, header.body, reader.program)
     if end < 0:
         raise _broken(f"{name} {guard.REASONS[end]}")
     if end != len(frame):
         raise _broken(f"{name} has {len(frame) - end} bytes too many")
     try:
-        return reader.read(frame.toreadonly(), header.body)[0]
+        return _read(reader, header.body, frame.toreadonly(), cuts)
     except reader.errors as exc:
         raise _broken(f"{name} cannot be read", exc) from exc
+
+
+def _read(reader: _Reader, pos: int, frame: Buffer, cuts: list[tuple[int, int]]) -> Any:
+    try:
+        return reader.read(frame, pos)[0]
+    except KeyError:
+        # KIP-482: a tagged field that is not known is ignored; kio does not know that.
+        return reader.read(guard.without(memoryview(frame), cuts), pos)[0]
 
 
 class _Reader(NamedTuple):
@@ -92,10 +97,10 @@ def _reader(key: int, version: int) -> _Reader:
         from kio.serial.errors import SerialError
     except ImportError as exc:
         raise MissingExtra("gateway", "kio", purpose="reading Kafka requests") from exc
-    # ValueError: a negative array length; OverflowError: a time that no datetime holds.
+    # ValueError: a negative array length; OverflowError: a time that no datetime holds; KeyError: a tag.
     schema: Any = load_request_schema(key, version)
     return _Reader(
-        guard.compile_guard(schema), entity_reader(schema), (SerialError, ValueError, OverflowError)
+        guard.compile_guard(schema), entity_reader(schema), (SerialError, ValueError, OverflowError, KeyError)
     )
 
 

@@ -1,0 +1,130 @@
+"""Hostile bytes in front of the kernels and the codecs of both protocols, guided by coverage.
+
+The kernels run as plain Python here, so that atheris sees their branches. What is looked for: an
+exception that is not ours, a write behind the output, and records that do not survive the way
+through Pulsar and back. atheris has no place in the lock; give it an environment of its own:
+
+    python -m venv .fuzz && .fuzz/bin/pip install atheris
+    PYTHONPATH=src:.venv/lib/python3.11/site-packages .fuzz/bin/python fuzz/kernels.py -max_total_time=60
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+
+os.environ["NUMBA_DISABLE_JIT"] = "1"
+
+import atheris
+import numpy as np
+
+with atheris.instrument_imports(include=["penstock"]):
+    from penstock.errors import WireError
+    from penstock.gateway.mapping import entry_to_batch, to_kafka, to_pulsar
+    from penstock.wire.framing import FrameBuffer
+    from penstock.wire.kafka import decode_request, decode_request_header, read_batches
+    from penstock.wire.pulsar import decode_command, read_entry
+
+GUARD = 64
+SPACE = 4096
+BASE = 10**12
+
+
+def guarded() -> np.ndarray:
+    """Give an output with a guard behind it."""
+    return np.full(SPACE + GUARD, 0xA5, np.uint8)
+
+
+def to_entry(data: bytes, count: int) -> bytes | None:
+    """Run the kernel towards Pulsar."""
+    out = guarded()
+    facts = np.zeros(to_pulsar.FACTS, np.int64)
+    array = np.frombuffer(data, np.uint8)
+    end = to_pulsar.records_to_entry(array, 0, len(data), count, BASE, out[:SPACE], 0, facts)
+    assert (out[SPACE:] == 0xA5).all(), "a write behind the output"
+    return bytes(out[:end]) if end >= 0 else None
+
+
+def to_records(data: bytes, count: int) -> bytes | None:
+    """Run the kernel towards Kafka."""
+    out = guarded()
+    facts = np.zeros(to_kafka.FACTS, np.int64)
+    room = np.zeros(50, np.int64)
+    array = np.frombuffer(data, np.uint8)
+    end = to_kafka.entry_to_records(array, 0, len(data), count, BASE, facts, room, out[:SPACE], 0)
+    assert (out[SPACE:] == 0xA5).all(), "a write behind the output"
+    return bytes(out[:end]) if end >= 0 else None
+
+
+def records(data: bytes) -> None:
+    """Kafka records that are taken must survive: what comes back, goes and comes back the same."""
+    count, rest = data[0] % 4 + 1, data[1:]
+    entry = to_entry(rest, count)
+    if entry is None:
+        return
+    back = to_records(entry, count)
+    assert back is not None, "taken from Kafka and not given back"
+    assert to_records(to_entry(back, count) or b"", count) == back, "changed on the way"
+
+
+def entries(data: bytes) -> None:
+    """Pulsar messages that are given must be records that a producer may send."""
+    count, rest = data[0] % 4 + 1, data[1:]
+    back = to_records(rest, count)
+    if back is not None and len(back) < SPACE // 4:
+        head = struct.unpack_from(">I", rest)[0]
+        assert to_entry(back, count) is not None or b"\x20\x01" in rest, (
+            f"not a batch of {count}, head {head}"
+        )
+
+
+def entry(data: bytes) -> None:
+    """Read an entry with its metadata."""
+    entry_to_batch(read_entry(memoryview(data)), base_offset=0, limit=SPACE)
+
+
+def command(data: bytes) -> None:
+    """Read a command of Pulsar."""
+    decode_command(memoryview(data))
+
+
+def request(data: bytes) -> None:
+    """Read a request of Kafka."""
+    frame = memoryview(data)
+    header = decode_request_header(frame)
+    if header.supported:
+        decode_request(header, frame)
+
+
+def batches(data: bytes) -> None:
+    """Read and inflate record batches."""
+    for batch in read_batches(data):
+        batch.records(SPACE)
+
+
+def frames(data: bytes) -> None:
+    """Cut a stream into frames."""
+    buffer = FrameBuffer(limit=SPACE, first=32)
+    for pos in range(0, len(data), 7):
+        buffer.receive(data[pos : pos + 7])
+        for _ in buffer.frames():
+            pass
+
+
+TARGETS = (records, entries, entry, command, request, batches, frames)
+
+
+def one_input(data: bytes) -> None:
+    """Choose a target by the first byte."""
+    if len(data) < 2:
+        return
+    try:
+        TARGETS[data[0] % len(TARGETS)](data[1:])
+    except WireError:
+        return
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, one_input)
+    atheris.Fuzz()
