@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from penstock.contract import Contract, validate
+
 TABLE = YAML(typ="safe", pure=True).load((Path(__file__).parent / "verdicts.yaml").read_text())
 WORDS = {"!null": None, "long": "t" * 250}
 
@@ -36,3 +38,37 @@ def source_of() -> Callable[[dict[str, Any]], tuple[str, str]]:
         return "asyncapi.json", json.dumps(patched(TABLE["base"], verdict["patch"]))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def contract_of() -> Callable[..., Contract]:
+    """Make a contract from channels; its servers are kafka, with a registry, and pulsar."""
+
+    def make(channels: dict[str, Any], **parts: Any) -> Contract:
+        document = {
+            "asyncapi": "3.0.0",
+            "info": {"title": "orders", "version": "1.4.0"},
+            "servers": SERVERS,
+            "channels": channels,
+            **parts,
+        }
+        result = validate("asyncapi.json", raw=json.dumps(document).encode())
+        assert result.contract is not None
+        assert [(f.rule.id, f.message) for f in result.errors] == []
+        return result.contract
+
+    return make
+
+
+SERVERS = {
+    "kafka": {
+        "host": "kafka.example:9092",
+        "protocol": "kafka",
+        "bindings": {"kafka": {"schemaRegistryUrl": "http://registry.example"}},
+    },
+    "pulsar": {
+        "host": "pulsar.example:6650",
+        "protocol": "pulsar",
+        "bindings": {"pulsar": {"tenant": "acme"}},
+    },
+}

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar, cast
 
-from penstock.contract.finding import Report
+from penstock.contract.finding import MAX_QUOTED, Report
 from penstock.contract.library import Library
 from penstock.contract.node import JsonValue, Node, kind_of, plain
 from penstock.contract.rules import extensions, references, structure
@@ -174,7 +174,7 @@ def _open(cls: type[Part], reading: Reading) -> bool:
 
 def _report_unknown(cls: type[Part], reading: Reading, node: Node, key: str) -> None:
     slot = _slots(cls).get(key)
-    near = get_close_matches(key, _slots(cls), n=1)
+    near = get_close_matches(key[:MAX_QUOTED], _slots(cls), n=1)
     fix = f"did you mean {near[0]}?" if near else ""
     if slot is not None:
         fix = f"it came with version {slot.since} of the binding, here it is {reading.binding_version}"
