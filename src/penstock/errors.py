@@ -16,6 +16,7 @@ PenstockError              what happened, where, why, and the next step
 ├── WireError              bytes on a socket that break their protocol
 │   └── RecordsError       records in a batch that cannot be taken; has Kafka's error code
 ├── ClusterError           a broker or registry said no
+│   ├── PulsarRefused      a Pulsar broker, with one of its own error codes
 │   └── Unreachable        ... or said nothing                                    exit 5
 ├── Refused                we will not do it: dangerous                           exit 4
 ├── MachineError           this machine: Java, disk, ports, network, files
@@ -53,6 +54,7 @@ __all__ = [
     "PenstockError",
     "PipelineError",
     "PortTaken",
+    "PulsarRefused",
     "RecordsError",
     "Refused",
     "StartupError",
@@ -230,6 +232,26 @@ class ClusterError(PenstockError):
     """A broker or registry refused what was asked of it."""
 
     code = "PK400"
+
+
+class PulsarRefused(ClusterError):
+    """A Pulsar broker refused; `server_error` is its code, `retriable` whether waiting can help."""
+
+    code = "PK402"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        server_error: int,
+        retriable: bool,
+        where: str | None = None,
+        why: str | None = None,
+        next: str | None = None,
+    ) -> None:
+        super().__init__(what, where=where, why=why, next=next)
+        self.server_error = server_error
+        self.retriable = retriable
 
 
 class Unreachable(ClusterError):

@@ -1,0 +1,178 @@
+"""The client: a service URL, credentials, and what is opened with them."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from itertools import count
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+from penstock.brokers.pulsar.connection import Credentials
+from penstock.brokers.pulsar.consumer import Consumer, SubscriptionType
+from penstock.brokers.pulsar.lookup import Lookup
+from penstock.brokers.pulsar.options import Options
+from penstock.brokers.pulsar.pool import Pool
+from penstock.brokers.pulsar.producer import AccessMode, Producer
+from penstock.brokers.pulsar.reader import Reader
+from penstock.brokers.pulsar.service_url import Broker, ServiceUrl
+from penstock.brokers.pulsar.session import Cluster, Session
+from penstock.brokers.pulsar.subscription import Delivery
+from penstock.config.secret import Secret
+from penstock.wire.pulsar import EARLIEST, MessageId
+
+__all__ = ["PulsarClient"]
+
+T = TypeVar("T")
+S = TypeVar("S", bound=Session)
+
+
+class PulsarClient:
+    """Opens producers, readers and consumers, and closes what it has opened; one event loop.
+
+    >>> async def last(url: str, topic: str) -> None:
+    ...     async with PulsarClient(url) as client:
+    ...         reader = await client.reader(topic)
+    ...         delivery = await reader.read()
+    """
+
+    def __init__(
+        self,
+        service_url: str,
+        *,
+        token: Secret | None = None,
+        tls: ssl.SSLContext | None = None,
+        options: Options | None = None,
+    ) -> None:
+        url = ServiceUrl.parse(service_url)
+        self.options = options or Options()
+        credentials = None if token is None else Credentials("token", token)
+        self._pool = Pool(
+            self.options,
+            credentials=credentials,
+            tls=(tls or ssl.create_default_context()) if url.tls else None,
+        )
+        self._lookup = Lookup(self._pool, url)
+        self._cluster = Cluster(self._pool, self._lookup, self.options)
+        self._producer_ids = count(1)
+        self._consumer_ids = count(1)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close everything that was opened, and the connections."""
+        await asyncio.gather(*(session.close() for session in list(self._cluster.sessions)))
+        await self._pool.close()
+
+    # Asking
+
+    async def check(self) -> None:
+        """Connect to the service and be greeted, or raise why not."""
+        await self._lookup.service()
+
+    async def broker_of(self, topic: str) -> Broker:
+        """Find the broker that owns a topic."""
+        return await self._lookup.broker_of(topic)
+
+    async def partitions(self, topic: str, *, create: bool = False) -> int:
+        """Count the partitions of a topic, 0 for one without; `create` lets the broker make it."""
+        return await self._lookup.partitions(topic, create=create)
+
+    async def topics(self, namespace: str) -> tuple[str, ...]:
+        """Name the persistent topics of `tenant/namespace`, each partition by itself."""
+        return await self._lookup.topics(namespace)
+
+    # Opening
+
+    async def producer(
+        self, topic: str, *, name: str | None = None, access: AccessMode = AccessMode.SHARED
+    ) -> Producer:
+        """Open a producer; with WAIT_FOR_EXCLUSIVE that takes until the others are gone."""
+        producer_id = next(self._producer_ids)
+        return await self._open(
+            Producer(self._cluster, topic, producer_id=producer_id, name=name, access=access)
+        )
+
+    @overload
+    async def reader(
+        self, topic: str, *, start: MessageId = ..., read_compacted: bool = ...
+    ) -> Reader[Delivery]: ...
+
+    @overload
+    async def reader(
+        self,
+        topic: str,
+        *,
+        start: MessageId = ...,
+        read_compacted: bool = ...,
+        convert: Callable[[Delivery], T],
+    ) -> Reader[T]: ...
+
+    async def reader(
+        self,
+        topic: str,
+        *,
+        start: MessageId = EARLIEST,
+        read_compacted: bool = False,
+        convert: Callable[[Delivery], Any] | None = None,
+    ) -> Reader[Any]:
+        """Open a reader at an entry; `convert` is called while the entry is in the buffer of the socket."""
+        return await self._open(
+            Reader[Any](
+                self._cluster,
+                topic,
+                ids=self._consumer_ids.__next__,
+                start=start,
+                read_compacted=read_compacted,
+                convert=convert,
+            )
+        )
+
+    @overload
+    async def consumer(
+        self, topic: str, subscription: str, *, kind: SubscriptionType = ..., start: MessageId = ...
+    ) -> Consumer[Delivery]: ...
+
+    @overload
+    async def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        kind: SubscriptionType = ...,
+        start: MessageId = ...,
+        convert: Callable[[Delivery], T],
+    ) -> Consumer[T]: ...
+
+    async def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        kind: SubscriptionType = SubscriptionType.EXCLUSIVE,
+        start: MessageId = EARLIEST,
+        convert: Callable[[Delivery], Any] | None = None,
+    ) -> Consumer[Any]:
+        """Open a consumer; a subscription that is new begins at EARLIEST or LATEST."""
+        return await self._open(
+            Consumer[Any](
+                self._cluster,
+                topic,
+                ids=self._consumer_ids.__next__,
+                subscription=subscription,
+                kind=kind,
+                start=start,
+                convert=convert,
+            )
+        )
+
+    async def _open(self, session: S) -> S:
+        await session.open()
+        return session

@@ -1,0 +1,78 @@
+"""How many messages a reader asks for (FLOW): Pulsar counts messages, memory is counted in bytes.
+
+Permits are what fits into the bytes that are still free, by the running average size of a message, and
+are topped up when half of them are used.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["FlowControl"]
+
+MOST_PERMITS: Final = 1 << 20
+FIRST_GUESS: Final = 64 * 1024
+_SHARE: Final = 0.1
+
+
+class FlowControl:
+    """The account of one reader: what it asked for, what it holds.
+
+    >>> flow = FlowControl(budget=1024 * 1024)
+    >>> flow.grant()
+    16
+    >>> flow.received(10, 1000)
+    True
+    >>> flow.held
+    1000
+    """
+
+    __slots__ = ("_average", "_budget", "_outstanding", "held")
+
+    def __init__(self, *, budget: int) -> None:
+        self._budget = budget
+        self._average = float(FIRST_GUESS)
+        self._outstanding = 0
+        self.held = 0
+        """Bytes that were received and not yet taken."""
+
+    def restart(self) -> None:
+        """Forget what was asked for: the broker does so too when a consumer comes back."""
+        self._outstanding = 0
+
+    def received(self, messages: int, size: int) -> bool:
+        """Count an entry; False if it must be dropped because twice the budget would be held."""
+        if self.held and self.held + size > 2 * self._budget:
+            return False
+        self._outstanding -= messages
+        self.held += size
+        # The first entry corrects the guess at once; later ones move the average.
+        seen = max(size / max(messages, 1), 1.0)
+        known = self._average != FIRST_GUESS
+        self._average = self._average + _SHARE * (seen - self._average) if known else seen
+        return True
+
+    def taken(self, size: int) -> None:
+        """Count an entry that has left."""
+        self.held -= size
+
+    def cleared(self) -> None:
+        """Count everything as gone."""
+        self.held = 0
+
+    @property
+    def is_low(self) -> bool:
+        """Say whether less than half of the budget is held."""
+        return self.held <= self._budget // 2
+
+    def grant(self) -> int:
+        """Give the permits to ask for now, 0 if it is not worth a command."""
+        free = self._budget - self.held
+        if free <= 0:
+            return 0
+        target = min(max(int(free / self._average), 1), MOST_PERMITS)
+        if self._outstanding > target // 2:
+            return 0
+        permits = target - self._outstanding
+        self._outstanding = target
+        return permits

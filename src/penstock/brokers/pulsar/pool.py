@@ -1,0 +1,92 @@
+"""Connections, one for each broker, made when first needed and shared by all that live on that broker."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from penstock.brokers.pulsar.connection import Connection, Credentials
+from penstock.brokers.pulsar.options import Options
+from penstock.brokers.pulsar.service_url import Broker
+from penstock.brokers.pulsar.tasks import Tasks
+from penstock.errors import ClusterError, Unreachable
+
+__all__ = ["Pool"]
+
+
+class Pool:
+    """The connections of a client."""
+
+    def __init__(
+        self, options: Options, *, credentials: Credentials | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._options = options
+        self._credentials = credentials
+        self._tls = tls
+        self._tasks = Tasks()
+        self._pending: dict[Broker, asyncio.Task[Connection]] = {}
+        self._open: dict[Broker, Connection] = {}
+
+    async def get(self, broker: Broker) -> Connection:
+        """Give the connection to a broker; several who ask at once share one attempt."""
+        found = self._open.get(broker)
+        if found is not None and found.error is None:
+            return found
+        task = self._pending.get(broker)
+        if task is None:
+            task = self._tasks.start(self._connect(broker), name=f"pulsar connect {broker.host}")
+            self._pending[broker] = task
+            task.add_done_callback(lambda _: self._pending.pop(broker, None))
+        # One who is cancelled must not take the connection away from the others.
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._tasks.close()
+        await asyncio.gather(*(connection.close() for connection in self._open.values()))
+        self._open.clear()
+
+    async def _connect(self, broker: Broker) -> Connection:
+        connection = Connection(broker, self._options, self._credentials)
+        try:
+            async with asyncio.timeout(self._options.connect_timeout):
+                await self._dial(connection)
+                await connection.shake_hands()
+        except TimeoutError as exc:
+            await connection.close()
+            raise self._silent(connection) from exc
+        except BaseException:
+            await connection.close()
+            raise
+        self._open = {key: other for key, other in self._open.items() if other.error is None}
+        self._open[broker] = connection
+        return connection
+
+    async def _dial(self, connection: Connection) -> None:
+        host = connection.broker.host
+        name = host.name if self._tls is not None else None
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: connection, host.name, host.port, ssl=self._tls, server_hostname=name
+            )
+        except ssl.SSLError as exc:
+            raise ClusterError(
+                "no TLS with the broker",
+                where=connection.where,
+                why=str(exc),
+                next="name the authority that signed its certificate, or use pulsar:// if it serves no TLS",
+            ) from exc
+        except OSError as exc:
+            raise Unreachable(
+                "cannot reach the broker",
+                where=connection.where,
+                why=exc.strerror or str(exc),
+                next="start Pulsar, or correct its address",
+            ) from exc
+
+    def _silent(self, connection: Connection) -> Unreachable:
+        return Unreachable(
+            f"the broker did not greet within {self._options.connect_timeout:g} s",
+            where=connection.where,
+            next="look what listens at this address; a broker with TLS needs pulsar+ssl://",
+        )

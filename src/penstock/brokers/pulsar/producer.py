@@ -1,0 +1,289 @@
+"""A producer: entries go out as ready frames, and each is kept until its receipt.
+
+When the producer is lost (topic moved, connection or broker gone) it is opened again under its name and
+its id; what the former one still had to hear is heard first, then what is pending is sent again, in
+order. With deduplication on the broker that makes exactly one copy of each entry, without it at least one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from enum import IntEnum
+from typing import Any, Final
+
+from penstock.brokers.pulsar.connection import Connection
+from penstock.brokers.pulsar.refusal import FATAL_FOR_PRODUCERS, refusal
+from penstock.brokers.pulsar.session import Cluster, Session
+from penstock.brokers.pulsar.window import Pending, Receipt, Window
+from penstock.errors import ClusterError, PenstockError, Unreachable
+from penstock.wire.buffer import Buffer
+from penstock.wire.kernels import ByteArray, crc32c
+from penstock.wire.pulsar import SendReceipt, encode_send, send_frame
+from penstock.wire.pulsar.pulsar_pb2 import (
+    CommandCloseProducer,
+    CommandProducer,
+    CommandSend,
+    ProducerAccessMode,
+)
+
+__all__ = ["AccessMode", "Producer"]
+
+_HEAD_BYTES: Final = 512
+"""A frame is at most so much larger than its payload, for counting before it is made."""
+
+
+class AccessMode(IntEnum):
+    """Who else may write to the topic."""
+
+    SHARED = ProducerAccessMode.ACCESS_SHARED
+    EXCLUSIVE = ProducerAccessMode.ACCESS_EXCLUSIVE
+    WAIT_FOR_EXCLUSIVE = ProducerAccessMode.ACCESS_WAIT_FOR_EXCLUSIVE
+    EXCLUSIVE_WITH_FENCING = ProducerAccessMode.ACCESS_EXCLUSIVE_WITH_FENCING
+
+
+class Producer(Session):
+    """Made by `PulsarClient.producer`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        producer_id: int,
+        name: str | None = None,
+        access: AccessMode = AccessMode.SHARED,
+    ) -> None:
+        super().__init__(cluster, topic)
+        self.producer_id = producer_id
+        self.name = name or ""
+        """Given, or chosen by the broker; kept for the producer's life."""
+        self.access = access
+        self.topic_epoch: int | None = None
+        """Grows with each new exclusive producer of the topic; None when access is shared."""
+        self.last_sequence_id = -1
+        """The highest sequence id that the broker had under our name when we opened; -1 if none."""
+        self._given = name is not None
+        self._epoch = 0
+        self._next_sequence_id = 0
+        self._turn = asyncio.Lock()
+        self._window = Window(entries=self._options.window_entries, size=self._options.window_bytes)
+        self._timer: asyncio.TimerHandle | None = None
+        self._places: set[Connection] = set()
+        self._is_known = False
+
+    # Sending
+
+    async def send(
+        self,
+        buffer: ByteArray,
+        start: int,
+        end: int,
+        *,
+        num_messages: int,
+        publish_time: int,
+        sequence_id: int | None = None,
+        last_sequence_id: int | None = None,
+        compression: int = -1,
+        uncompressed_size: int = -1,
+    ) -> asyncio.Future[Receipt]:
+        """Send a batch whose payload is buffer[start:end], with room for its head before it.
+
+        Returns when there is room in the window and the entry is queued; the future is the receipt. The
+        buffer belongs to the producer until then. Without a sequence id the entry takes the next one.
+        """
+        async with self._turn:
+            await self._room(end - start + _HEAD_BYTES)
+            sequence_id = self._next_sequence_id if sequence_id is None else sequence_id
+            frame = send_frame(
+                buffer,
+                start,
+                end,
+                producer_name=self.name.encode(),
+                producer_id=self.producer_id,
+                sequence_id=sequence_id,
+                highest_sequence_id=-1 if last_sequence_id is None else last_sequence_id,
+                num_messages=num_messages,
+                publish_time=publish_time,
+                compression=compression,
+                uncompressed_size=uncompressed_size,
+            )
+            return self._queue(frame, sequence_id, last_sequence_id)
+
+    async def send_message(self, metadata: Any, payload: Buffer) -> asyncio.Future[Receipt]:
+        """Send an entry with any MessageMetadata; producer name and sequence id are filled in."""
+        async with self._turn:
+            await self._room(metadata.ByteSize() + len(payload) + _HEAD_BYTES)
+            metadata.producer_name = self.name
+            metadata.sequence_id = sequence_id = self._next_sequence_id
+            send = CommandSend(
+                producer_id=self.producer_id,
+                sequence_id=sequence_id,
+                num_messages=metadata.num_messages_in_batch,
+            )
+            return self._queue(memoryview(encode_send(send, metadata, payload)), sequence_id, None)
+
+    async def flush(self) -> None:
+        """Wait until nothing is under way; failures are told to those who sent."""
+        waiting = [entry.done for entry in self._window.all()]
+        await asyncio.gather(*map(asyncio.shield, waiting), return_exceptions=True)
+
+    @property
+    def pending(self) -> int:
+        """Entries under way."""
+        return len(self._window)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes under way."""
+        return self._window.size
+
+    @property
+    def late_receipts(self) -> int:
+        """Receipts for entries that were already answered."""
+        return self._window.late_receipts
+
+    async def _room(self, size: int) -> None:
+        self._check()
+        if not self._window.has_room(size):
+            await self._window.wait_for_room(size)
+            self._check()
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def _queue(self, frame: memoryview, sequence_id: int, last: int | None) -> asyncio.Future[Receipt]:
+        connection = self._connection
+        if connection is not None and len(frame) > connection.max_message_bytes:
+            raise ClusterError(
+                f"an entry of {len(frame)} bytes is too large for topic {self.topic}",
+                why=f"the broker takes {connection.max_message_bytes}",
+                next="send smaller batches",
+            )
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._options.send_timeout
+        done: asyncio.Future[Receipt] = loop.create_future()
+        pending = Pending(frame, sequence_id, sequence_id if last is None else last, deadline, done)
+        self._window.add(pending)
+        self._next_sequence_id = pending.last_sequence_id + 1
+        if self._timer is None:
+            self._timer = loop.call_at(deadline, self._on_deadline)
+        if connection is not None and self._opened.is_set():
+            pending.attempts = 1
+            connection.write(frame)
+        return done
+
+    # What the connection tells
+
+    def on_receipt(self, receipt: SendReceipt) -> None:
+        """Answer the head of the queue."""
+        self._window.receive(receipt)
+
+    def on_send_error(self, error: Any) -> None:
+        """Fail the entry, or the producer, or open again and send once more."""
+        failed = refusal(error.error, error.message, what=f"topic {self.topic} did not take an entry")
+        entry = self._window.find(error.sequence_id)
+        if error.error in FATAL_FOR_PRODUCERS:
+            self._end(failed)
+        elif entry is not None and not (failed.retriable and _is_intact(entry.frame)):
+            self._window.fail(entry, failed)
+        elif self._connection is not None:
+            self.on_lost(self._connection, failed)
+
+    def _on_deadline(self) -> None:
+        """Entries behind one that is too late may not overtake it: all fail, their outcome is not known."""
+        self._timer = None
+        head, loop = self._window.head, asyncio.get_running_loop()
+        if head is not None and head.deadline <= loop.time():
+            self._window.fail_all(
+                Unreachable(
+                    f"no receipt within {self._options.send_timeout:g} s for topic {self.topic}",
+                    why="The entries may or may not be stored.",
+                    next="send again under the same name and sequence ids, with deduplication on",
+                )
+            )
+        elif head is not None:
+            self._timer = loop.call_at(head.deadline, self._on_deadline)
+
+    # The life
+
+    async def _attach(self, connection: Connection) -> None:
+        self._connection = connection
+        if connection in self._places:
+            # We may still be open there, after a SEND_ERROR or a time-out.
+            await self._leave(connection)
+        # The end stays where it was, too: late receipts are heard until we are open again.
+        self._places.add(connection)
+        connection.producers[self.producer_id] = self
+        answer = await connection.request(self._command())
+        self._accept(answer)
+        await self._hear_out(connection)
+        self._send_again(connection)
+
+    def _command(self) -> Any:
+        command = CommandProducer(
+            topic=self.topic,
+            producer_id=self.producer_id,
+            request_id=0,
+            epoch=self._epoch,
+            user_provided_producer_name=self._given,
+            producer_access_mode=ProducerAccessMode.Name(self.access),
+        )
+        if self.name:
+            command.producer_name = self.name
+        if self.topic_epoch is not None:
+            command.topic_epoch = self.topic_epoch
+        self._epoch += 1
+        return command
+
+    def _accept(self, answer: Any) -> None:
+        if answer.HasField("topic_epoch") and self.access is not AccessMode.SHARED:
+            self.topic_epoch = answer.topic_epoch
+        if not self._is_known:
+            self._is_known = True
+            self.name = answer.producer_name
+            self.last_sequence_id = answer.last_sequence_id
+            self._next_sequence_id = answer.last_sequence_id + 1
+
+    async def _hear_out(self, connection: Connection) -> None:
+        """Wait for the receipts that were on their way when the former producer ended."""
+        for place in list(self._places):
+            await self._quietly(place.barrier())
+            if place is not connection:
+                place.producers.pop(self.producer_id, None)
+                self._places.discard(place)
+
+    def _send_again(self, connection: Connection) -> None:
+        pending = self._window.all()
+        for entry in pending:
+            entry.attempts += 1
+        connection.write_all([entry.frame for entry in pending])
+
+    async def _leave(self, connection: Connection) -> None:
+        command = CommandCloseProducer(producer_id=self.producer_id, request_id=0)
+        await self._quietly(connection.request(command))
+
+    async def _quietly(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            async with asyncio.timeout(self._options.barrier_timeout):
+                await work
+        except (PenstockError, TimeoutError):
+            return
+
+    async def _detach(self, connection: Connection) -> None:
+        await self._leave(connection)
+        for place in self._places:
+            place.producers.pop(self.producer_id, None)
+        self._places.clear()
+
+    def _failed(self, error: PenstockError) -> None:
+        self._window.fail_all(error)
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _is_intact(frame: memoryview) -> bool:
+    """Compare the checksum of a SEND frame of ours; sizes, command and magic number stand before it."""
+    at = 8 + int.from_bytes(frame[4:8], "big") + 2
+    return crc32c(frame[at + 4 :]) == int.from_bytes(frame[at : at + 4], "big")

@@ -1,0 +1,80 @@
+"""A reader: a subscription that the broker forgets, from a place that the reader knows (non-durable)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from itertools import count
+from typing import Any, TypeVar
+
+from penstock.brokers.pulsar.connection import Connection
+from penstock.brokers.pulsar.message_ids import from_wire, to_wire
+from penstock.brokers.pulsar.session import Cluster
+from penstock.brokers.pulsar.subscription import Delivery, Subscription
+from penstock.errors import Unreachable
+from penstock.wire.pulsar import EARLIEST, LATEST, MessageId
+from penstock.wire.pulsar.pulsar_pb2 import CommandGetLastMessageId, CommandSubscribe
+
+__all__ = ["Reader"]
+
+T = TypeVar("T")
+
+
+class Reader(Subscription[T]):
+    """Made by `PulsarClient.reader`. Entries come whole and in order, beginning with the one at `start`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        ids: Callable[[], int],
+        start: MessageId = EARLIEST,
+        read_compacted: bool = False,
+        convert: Callable[[Delivery], T] | None = None,
+    ) -> None:
+        super().__init__(cluster, topic, ids=ids, convert=convert)
+        self._start = _at(start)
+        self._read_compacted = read_compacted
+        self._name = f"penstock-{secrets.token_hex(8)}"
+        self._lives = count()
+
+    async def seek(self, start: MessageId) -> None:
+        """Go on with the entry at `start`; what waits in the queue is dropped."""
+        connection = await self._attached()
+        self._forget()
+        self._start = _at(start)
+        connection.consumers.pop(self._consumer_id, None)
+        self.on_lost(connection, Unreachable("the reader was moved"))
+        await self._attached()
+
+    async def _attach(self, connection: Connection) -> None:
+        await super()._attach(connection)
+        if self._start == LATEST and self.received is None:
+            # From now on the place is fixed: nothing is missed if we are lost before the first entry.
+            command = CommandGetLastMessageId(consumer_id=self._consumer_id, request_id=0)
+            answer = await connection.request(command)
+            last = from_wire(answer.last_message_id)
+            self._start = last._replace(batch_index=-1) if last.entry_id >= 0 else EARLIEST
+
+    def _command(self, consumer_id: int) -> Any:
+        return CommandSubscribe(
+            topic=self.topic,
+            # A new name each time: the cursor of a former one may live on for a moment.
+            subscription=f"{self._name}-{next(self._lives)}",
+            sub_type=CommandSubscribe.EXCLUSIVE,
+            consumer_id=consumer_id,
+            request_id=0,
+            durable=False,
+            read_compacted=self._read_compacted,
+            start_message_id=to_wire(self._start if self.received is None else _behind(self.received)),
+        )
+
+
+def _at(message_id: MessageId) -> MessageId:
+    """A place with a batch index begins at its entry, one without begins behind it."""
+    return message_id if message_id in {EARLIEST, LATEST} else message_id._replace(batch_index=0)
+
+
+def _behind(message_id: MessageId) -> MessageId:
+    return message_id._replace(batch_index=-1)

@@ -1,0 +1,91 @@
+"""What a Pulsar broker says no with (ServerError), as rows: whether waiting helps, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from penstock.errors import PenstockError, PulsarRefused, Unreachable, WireError
+from penstock.wire.pulsar.pulsar_pb2 import ServerError
+
+__all__ = ["FATAL_FOR_PRODUCERS", "Row", "is_retriable", "refusal"]
+
+
+class Row(NamedTuple):
+    """One code: whether the same request may succeed later by itself, and the next step if not."""
+
+    retriable: bool
+    next: str | None = None
+
+
+_RIGHTS: Final = "give the role of this token the right to do it"
+_NOT_KNOWN: Final = Row(retriable=False)
+
+_ROWS: Final[Mapping[int, Row]] = {
+    ServerError.UNKNOWN_ERROR: Row(retriable=True),
+    ServerError.METADATA_ERROR: Row(retriable=True),
+    ServerError.PERSISTENCE_ERROR: Row(retriable=True, next="look at the bookies: disk full, or too few"),
+    ServerError.AUTHENTICATION_ERROR: Row(retriable=False, next="correct the token"),
+    ServerError.AUTHORIZATION_ERROR: Row(retriable=False, next=_RIGHTS),
+    ServerError.CONSUMER_BUSY: Row(retriable=False, next="close the other consumer of this subscription"),
+    # Normal while a topic moves: the bundle is not served yet, the topic is closing.
+    ServerError.SERVICE_NOT_READY: Row(retriable=True),
+    # Two policies of a full backlog: hold producers until there is room, or tell them.
+    ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR: Row(retriable=True, next="consume the backlog"),
+    ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION: Row(retriable=False, next="consume the backlog"),
+    ServerError.CHECKSUM_ERROR: Row(retriable=True),
+    ServerError.UNSUPPORTED_VERSION_ERROR: Row(retriable=False, next="use a newer Pulsar"),
+    ServerError.TOPIC_NOT_FOUND: Row(retriable=False, next="create the topic"),
+    ServerError.SUBSCRIPTION_NOT_FOUND: Row(retriable=False),
+    ServerError.CONSUMER_NOT_FOUND: Row(retriable=True),
+    ServerError.TOO_MANY_REQUESTS: Row(retriable=True),
+    ServerError.TOPIC_TERMINATED_ERROR: Row(retriable=False, next="write to another topic"),
+    ServerError.PRODUCER_BUSY: Row(retriable=False, next="choose another producer name, or wait"),
+    ServerError.INVALID_TOPIC_NAME: Row(retriable=False, next="write persistent://tenant/namespace/topic"),
+    ServerError.INCOMPATIBLE_SCHEMA: Row(retriable=False, next="correct the schema of the topic"),
+    ServerError.CONSUMER_ASSIGN_ERROR: Row(retriable=True),
+    ServerError.TRANSACTION_COORDINATOR_NOT_FOUND: Row(retriable=True),
+    ServerError.INVALID_TXN_STATUS: _NOT_KNOWN,
+    ServerError.NOT_ALLOWED_ERROR: Row(retriable=False),
+    ServerError.TRANSACTION_CONFLICT: _NOT_KNOWN,
+    ServerError.TRANSACTION_NOT_FOUND: _NOT_KNOWN,
+    ServerError.PRODUCER_FENCED: Row(retriable=False, next="stop: another producer has taken over"),
+}
+
+FATAL_FOR_PRODUCERS: Final = frozenset({ServerError.TOPIC_TERMINATED_ERROR, ServerError.PRODUCER_FENCED})
+"""Answers to one entry that end the whole producer."""
+
+_MAX_REASON: Final = 2_000
+
+
+def refusal(
+    server_error: int, message: str, *, what: str | None = None, where: str | None = None
+) -> PulsarRefused:
+    """Make the error for a code; one that Pulsar invents later is not retried.
+
+    >>> refusal(ServerError.SERVICE_NOT_READY, "moving").retriable
+    True
+    >>> print(refusal(77, "new"))
+    Pulsar refused (error 77); new
+    """
+    row = _ROWS.get(server_error, _NOT_KNOWN)
+    name = (
+        ServerError.Name(server_error).lower().replace("_", " ")
+        if server_error in _ROWS
+        else f"error {server_error}"
+    )
+    return PulsarRefused(
+        f"{what or 'Pulsar refused'} ({name})",
+        server_error=server_error,
+        retriable=row.retriable,
+        where=where,
+        why=message[:_MAX_REASON] or None,
+        next=row.next,
+    )
+
+
+def is_retriable(error: PenstockError) -> bool:
+    """Say whether trying again can help: the broker said so, did not answer, or talked nonsense."""
+    if isinstance(error, PulsarRefused):
+        return error.retriable
+    return isinstance(error, Unreachable | WireError)
