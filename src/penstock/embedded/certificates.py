@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.errors import MissingExtra
 
-__all__ = ["Certificates", "make_certificates"]
+__all__ = ["Certificates", "make_certificates", "write_private"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +54,13 @@ def _make(files: Certificates) -> None:
     files.chain.parent.mkdir(parents=True, exist_ok=True)
     files.authority.write_bytes(authority.cert_pem.bytes())
     files.certificate.write_bytes(certificate)
-    _write_private(files.key, key)
-    _write_private(files.chain, key + certificate)
+    write_private(files.key, key)
+    write_private(files.chain, key + certificate)
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read, from the first byte on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        os.fchmod(file.fileno(), 0o600)  # one that was there may have been open to others
         file.write(content)

@@ -63,7 +63,7 @@ def find_java() -> Java:
 def _candidates() -> Iterator[tuple[str, Path]]:
     for variable in ("PENSTOCK_JAVA_HOME", "JAVA_HOME"):
         if home := os.environ.get(variable):
-            yield variable, Path(home).expanduser()
+            yield variable, Path(home).expanduser().absolute()
     if command := shutil.which("java"):
         yield "PATH", Path(command).resolve().parent.parent
 

@@ -16,13 +16,13 @@ import uuid
 from pathlib import Path
 
 from penstock.embedded.artifacts import classpath
-from penstock.embedded.certificates import make_certificates
+from penstock.embedded.certificates import make_certificates, write_private
 from penstock.embedded.home import penstock_home
 from penstock.embedded.java import Java, find_java
 from penstock.embedded.log4j2 import write_log4j2
 from penstock.embedded.ports import LOOPBACK
 from penstock.embedded.process import size_of
-from penstock.embedded.server import Server
+from penstock.embedded.server import Server, write_arguments
 from penstock.errors import StartupError
 
 __all__ = ["KAFKA_VERSION", "Kafka"]
@@ -30,6 +30,7 @@ __all__ = ["KAFKA_VERSION", "Kafka"]
 KAFKA_VERSION = "4.3.1"
 _MECHANISM = "SCRAM-SHA-512"
 _USERS = ("admin", "guest")
+_FORMAT_TIMEOUT = 120.0
 
 _SETTINGS = {
     "process.roles": "broker,controller",
@@ -56,8 +57,8 @@ _SETTINGS = {
 class Kafka(Server):
     """A real Kafka.
 
-    >>> with Kafka() as kafka:  # doctest: +SKIP
-    ...     print(kafka.bootstrap)
+    with Kafka() as kafka:
+        print(kafka.bootstrap)
     """
 
     name = "kafka"
@@ -119,6 +120,11 @@ class Kafka(Server):
 
     # Starting
 
+    def _start_once(self) -> None:
+        # No client knows the controller's port: it need not be the same in the next life.
+        self._ports.pop("controller-port", None)
+        super()._start_once()
+
     def _command(self, java: Java) -> list[str]:
         jars = classpath("kafka")
         properties = self._write_properties()
@@ -150,9 +156,8 @@ class Kafka(Server):
         if self.secured:
             settings |= self._security()
         path = self.data / "conf" / "server.properties"
-        path.touch(mode=0o600)
-        lines = (f"{name}={value}" for name, value in (settings | self._settings).items())
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        lines = (f"{name}={value}\n" for name, value in (settings | self._settings).items())
+        write_private(path, "".join(lines).encode())
         return path
 
     def _security(self) -> dict[str, str]:
@@ -176,12 +181,16 @@ class Kafka(Server):
     def _passwords(self) -> dict[str, str]:
         path = self.data / "conf" / "passwords.json"
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            path.write_text(
-                json.dumps({user: secrets.token_urlsafe(18) for user in _USERS}), encoding="utf-8"
-            )
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+            made = json.dumps({user: secrets.token_urlsafe(18) for user in _USERS})
+            write_private(path, made.encode())
+        try:
+            return {user: str(json.loads(path.read_bytes())[user]) for user in _USERS}
+        except (ValueError, KeyError, TypeError) as exc:
+            raise StartupError(
+                "the passwords of this Kafka cannot be read",
+                where=str(path),
+                next="start with wipe: without them nobody can log in to what the folder holds",
+            ) from exc
 
     # Formatting the data folder
 
@@ -221,16 +230,21 @@ def _storage_tool(jars: str, properties: Path, more: list[str]) -> None:
     arguments += ["-t", _kafka_uuid(), "-c", str(properties), *more]
     with tempfile.TemporaryDirectory(prefix="penstock-format-") as folder:
         file = Path(folder) / "format.args"
-        file.touch(mode=0o600)
-        quoted = ('"' + a.replace("\\", "\\\\").replace('"', '\\"') + '"' for a in arguments)
-        file.write_text("\n".join(quoted), encoding="utf-8")
-        done = subprocess.run(
-            [str(find_java().executable), f"@{file}"],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        write_arguments(file, arguments)
+        try:
+            done = subprocess.run(
+                [str(find_java().executable), f"@{file}"],
+                capture_output=True,
+                text=True,
+                timeout=_FORMAT_TIMEOUT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as exc:
+            raise StartupError(
+                f"Kafka's data folder was not formatted within {_FORMAT_TIMEOUT:.0f} s",
+                where=str(properties),
+                next="try again when the machine is less busy",
+            ) from exc
     if done.returncode:
         raise StartupError(
             "Kafka's data folder could not be formatted",

@@ -16,7 +16,7 @@ from penstock.errors import StartupError
 __all__ = ["LAST_LINES", "ServerProcess", "last_lines", "size_of", "telling_lines"]
 
 LAST_LINES = 10
-_CAUSES = (" ERROR ", " FATAL ", "Caused by:", "Error:")
+_CAUSES = (" ERROR ", " FATAL ", "Exception: ", "Error: ")
 _GUARD = Path(__file__).with_name("guard.py")
 
 

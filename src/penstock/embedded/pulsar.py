@@ -10,19 +10,20 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import ssl
 import sys
-import urllib.error
 import urllib.request
 from pathlib import Path
 
 from penstock.embedded.artifacts import classpath
-from penstock.embedded.certificates import make_certificates
+from penstock.embedded.certificates import make_certificates, write_private
 from penstock.embedded.java import Java
 from penstock.embedded.log4j2 import write_log4j2
-from penstock.embedded.ports import LOOPBACK
+from penstock.embedded.ports import LOOPBACK, ask, choose_port
 from penstock.embedded.server import Server
+from penstock.errors import MachineError
 
 __all__ = ["PULSAR_VERSION", "Pulsar"]
 
@@ -70,8 +71,8 @@ _SETTINGS = {
 class Pulsar(Server):
     """A real Pulsar.
 
-    >>> with Pulsar() as pulsar:  # doctest: +SKIP
-    ...     print(pulsar.service_url, pulsar.admin_url)
+    with Pulsar() as pulsar:
+        print(pulsar.service_url, pulsar.admin_url)
     """
 
     name = "pulsar"
@@ -95,7 +96,7 @@ class Pulsar(Server):
         super().__init__(
             data=data,
             wipe=wipe,
-            ports={"port": port, "http-port": http_port, "bookie-port": 0},
+            ports={"port": port, "http-port": http_port},
             heap_mb=heap_mb,
             full_jit=full_jit,
             start_timeout=start_timeout,
@@ -137,14 +138,15 @@ class Pulsar(Server):
     # Starting
 
     def _command(self, java: Java) -> list[str]:
+        self._require_plain_path()
+        self._require_bookie_port()
+        store = self.data / "data"
         jars = classpath("pulsar")
         settings = (
             _SETTINGS | self._options | (self._security() if self.secured else self._open()) | self._settings
         )
         conf = self.data / "conf" / "standalone.conf"
-        conf.touch(mode=0o600)
-        conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
-        store = self.data / "data"
+        write_private(conf, "".join(f"{name}={value}\n" for name, value in settings.items()).encode())
         return [
             write_log4j2(self.data / "conf" / "log4j2.xml", self.log),
             f"-XX:MaxDirectMemorySize={self._direct_mb}m",
@@ -159,17 +161,26 @@ class Pulsar(Server):
                 "-nss",
             ],
             *["--bookkeeper-dir", str(store / "bookkeeper"), "--metadata-dir", str(store / "metadata")],
-            *["--bookkeeper-port", str(self._bookie_port())],
         ]
 
-    def _bookie_port(self) -> int:
-        """A bookie is known by its address: the port must stay with the data."""
-        kept = self.data / "data" / "bookie-port"
-        if kept.exists():
-            self._wanted_ports["bookie-port"] = int(kept.read_text(encoding="utf-8"))
-        port = self.port("bookie-port")
-        kept.write_text(str(port), encoding="utf-8")
-        return port
+    def _require_plain_path(self) -> None:
+        """Pulsar makes a URI of the path of its metadata, without escapes."""
+        if odd := re.search(r"[^\w/.+~@-]", str(self.data), re.ASCII):
+            raise MachineError(
+                f"Pulsar cannot keep data below a folder with {odd.group()!r} in its name",
+                where=str(self.data),
+                next="choose another folder (PENSTOCK_HOME, or the data option)",
+            )
+
+    def _require_bookie_port(self) -> None:
+        """A bookie is known by its address: its port is in its cookie and stays with the data."""
+        cookie = self.data / "data" / "bookkeeper" / "current" / "VERSION"
+        found = (
+            re.search(rb'bookieHost: "[^"]*:([0-9]{1,5})"', cookie.read_bytes()) if cookie.exists() else None
+        )
+        if found:
+            remedy = "start with wipe: the data belongs to a bookie on this port"
+            choose_port(int(found.group(1)), setting="pulsar bookie port", remedy=remedy)
 
     def _open(self) -> dict[str, str]:
         return {"brokerServicePort": str(self.port("port")), "webServicePort": str(self.port("http-port"))}
@@ -189,7 +200,7 @@ class Pulsar(Server):
             "tlsTrustCertsFilePath": str(files.authority),
             "authenticationEnabled": "true",
             "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
-            "tokenSecretKey": f"file://{secret}",
+            "tokenSecretKey": secret.as_uri(),
             "authorizationEnabled": "true",
             "superUserRoles": "admin",
             "brokerClientTlsEnabled": "true",
@@ -201,9 +212,7 @@ class Pulsar(Server):
     def _secret(self) -> bytes:
         path = self.data / "conf" / "token.key"
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            path.write_bytes(secrets.token_bytes(32))
+            write_private(path, secrets.token_bytes(32))
         return path.read_bytes()
 
     def _is_ready(self) -> bool:
@@ -217,11 +226,7 @@ class Pulsar(Server):
         if self.secured:
             request.add_header("Authorization", f"Bearer {self.token()}")
             context = ssl.create_default_context(cafile=str(self.ca_file))
-        try:
-            with urllib.request.urlopen(request, timeout=5, context=context) as answer:
-                return str(answer.read().decode())
-        except (OSError, urllib.error.HTTPError):
-            return None
+        return ask(request, context)
 
 
 def _base64url(content: bytes) -> str:

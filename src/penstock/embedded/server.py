@@ -15,13 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+from penstock.embedded.certificates import write_private
 from penstock.embedded.home import require_disk_space
 from penstock.embedded.java import Java, find_java
 from penstock.embedded.ports import choose_port
 from penstock.embedded.process import ServerProcess, last_lines, size_of
 from penstock.errors import MachineError, StartupError
 
-__all__ = ["Server"]
+__all__ = ["Server", "write_arguments"]
 
 _PORT_LOST = ("Address already in use", "BindException", "Port already bound")
 _ATTEMPTS = 3
@@ -185,7 +186,7 @@ class Server(ABC):
         self._log_start = size_of(self.log)
         java = find_java()
         arguments = self.data / "conf" / f"{self.name}.args"
-        _write_arguments(arguments, [*self._jvm_options(), *self._command(java)])
+        write_arguments(arguments, [*self._jvm_options(), *self._command(java)])
         self._process = ServerProcess(
             self.name,
             [str(java.executable), f"@{arguments}"],
@@ -209,8 +210,7 @@ class Server(ABC):
         return any(mark in line for mark in _PORT_LOST for line in said)
 
 
-def _write_arguments(path: Path, arguments: list[str]) -> None:
+def write_arguments(path: Path, arguments: list[str]) -> None:
     """Write a Java argument file that only its owner can read: class paths are long, passwords private."""
     quoted = ('"' + argument.replace("\\", "\\\\").replace('"', '\\"') + '"' for argument in arguments)
-    path.touch(mode=0o600)
-    path.write_text("\n".join(quoted) + "\n", encoding="utf-8")
+    write_private(path, ("\n".join(quoted) + "\n").encode())

@@ -26,8 +26,8 @@ _S = TypeVar("_S", bound=Server)
 class Stack:
     """The servers named, each in its own folder below `data` (or in temporary ones).
 
-    >>> with Stack(servers=["kafka", "pulsar"]) as stack:  # doctest: +SKIP
-    ...     print(stack.kafka.bootstrap, stack.pulsar.service_url)
+    with Stack(servers=["kafka", "pulsar"]) as stack:
+        print(stack.kafka.bootstrap, stack.pulsar.service_url)
     """
 
     def __init__(
