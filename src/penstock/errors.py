@@ -15,6 +15,7 @@ PenstockError              what happened, where, why, and the next step
 │   └── UnsupportedPlan    an engine cannot do it; says which node stops it
 ├── WireError              bytes on a socket that break their protocol
 │   └── RecordsError       records in a batch that cannot be taken; has Kafka's error code
+├── ApiError               a Kafka client asked the gateway for what it does not get; has Kafka's error code
 ├── ClusterError           a broker or registry said no
 │   ├── PulsarRefused      a Pulsar broker, with one of its own error codes
 │   └── Unreachable        ... or said nothing                                    exit 5
@@ -37,6 +38,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "ApiError",
     "ArtifactError",
     "CannotEncode",
     "ClusterError",
@@ -225,6 +227,16 @@ class RecordsError(WireError):
         self, what: str, *, error_code: int, where: str | None = None, why: str | None = None
     ) -> None:
         super().__init__(what, where=where, why=why)
+        self.error_code = error_code
+
+
+class ApiError(PenstockError):
+    """A Kafka client asked the gateway for something that it does not get; `error_code` is Kafka's."""
+
+    code = "PK600"
+
+    def __init__(self, what: str, *, error_code: int) -> None:
+        super().__init__(what)
         self.error_code = error_code
 
 
