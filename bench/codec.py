@@ -17,10 +17,10 @@ import cloudevents.core.bindings.kafka as sdk
 import orjson
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent as SdkEvent
-from table import Report, alternate
 
 from penstock.events import CloudEvent, Json, KafkaBinding, Mode
 from penstock.record import KafkaRecord
+from table import Report, alternate
 
 EVENTS = 1000
 SIZES = {"134 B": 134, "1 KiB": 1024}
@@ -43,15 +43,16 @@ def attributes(i: int) -> dict[str, str]:
 
 
 def data(i: int, size: int) -> dict[str, Any]:
-    value: dict[str, Any] = {
-        "order": f"o-{i:06d}",
-        "customer": f"customer-{i % 997:03d}",
-        "total": i + 0.5,
-        "items": [],
-    }
-    while (missing := size - len(orjson.dumps(value))) > 40:
-        value["items"].append({"sku": f"s-{i}-{len(value['items'])}", "quantity": len(value["items"])})
-    value["note"] = "x" * max(0, missing - 10)
+    """An order with as many lines as fit, filled up to exactly `size` bytes of compact JSON."""
+    value: dict[str, Any] = {"order": f"o-{i:06d}", "customer": f"customer-{i % 997:03d}", "total": i + 0.5}
+    lines = []
+    while size - len(orjson.dumps({**value, "lines": lines, "note": ""})) > 120:
+        name = f"Blue cotton shirt {i}-{len(lines)}"
+        lines.append(
+            {"sku": f"s-{i:06d}-{len(lines)}", "name": name, "quantity": 2, "price": 19.75, "gift": False}
+        )
+    value |= {"lines": lines, "note": ""}
+    value["note"] = "x" * (size - len(orjson.dumps(value)))
     return value
 
 

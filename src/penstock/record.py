@@ -6,7 +6,7 @@ A value of None is a tombstone and differs from an empty one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 __all__ = ["Header", "Headers", "KafkaRecord", "Properties", "PulsarMessage"]
 
@@ -15,7 +15,7 @@ Headers = tuple[Header, ...]
 Properties = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
 class KafkaRecord:
     """One record as Kafka stores it; the origin fields are None until a broker has given them."""
 
@@ -27,6 +27,31 @@ class KafkaRecord:
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
+
+    def __init__(
+        self,
+        *,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        # The slots are set directly: the generated __init__ of a frozen class takes half as long again.
+        _set_value(self, value)
+        _set_key(self, key)
+        _set_headers(self, headers)
+        _set_timestamp(self, timestamp)
+        _set_topic(self, topic)
+        _set_partition(self, partition)
+        _set_offset(self, offset)
+
+
+_set_value, _set_key, _set_headers, _set_timestamp, _set_topic, _set_partition, _set_offset = (
+    getattr(KafkaRecord, each.name).__set__ for each in fields(KafkaRecord)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

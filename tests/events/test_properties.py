@@ -29,6 +29,7 @@ from penstock.events import (
     Severity,
     Values,
     absent,
+    shapes,
 )
 from penstock.events.bindings.pulsar import key_bytes
 from penstock.events.headers import to_headers, to_properties
@@ -362,18 +363,45 @@ def answer(run: Callable[[], Any]) -> Any:
         return type(error), str(error)
 
 
+plain = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
 anything = st.dictionaries(
     st.sampled_from(
         ["specversion", "id", "source", "type", "time", "dataschema", "datacontenttype", "ext", "Bad"]
     ),
-    strings | times | references | media_types | st.sampled_from(["1.0", "a\x00", "\ufffe"]),
-)
+    strings | times | references | media_types | st.sampled_from(["1.0", "", "a\x00", "\ufffe", "a\nb"]),
+    max_size=4,
+).map(lambda changes: plain | changes)
 
 
 @given(anything)
 def test_the_fast_answer_is_the_thorough_one(attributes: dict[str, str]) -> None:
     errors = [each for each in findings(attributes) if each.severity is not Severity.WARNING]
     assert is_valid(attributes) == (not errors)
+    for _ in range(20):  # often enough for the names to become a known shape
+        assert (shapes.index_of(attributes) is not None) == (not errors)
+
+
+@given(anything, st.sampled_from([(), (("app", b"\xff"),), (("app", None), ("b", b""))]))
+def test_a_known_shape_is_read_as_an_unknown_one(attributes: dict[str, str], foreign: Any) -> None:
+    attributes = {name: text for name, text in attributes.items() if name != "datacontenttype"}
+    headers = tuple((f"ce_{n}", t.encode("utf-8", "surrogatepass")) for n, t in attributes.items())
+    shape = tuple(
+        (n, t.encode())
+        for n, t in (plain | dict.fromkeys(attributes, "1") | PLAIN_TIMES).items()
+        if n in attributes
+    )
+    binding = KafkaBinding()
+    for _ in range(20):
+        answer(
+            lambda: binding.decode(
+                KafkaRecord(value=b"", headers=(*[(f"ce_{n}", t) for n, t in shape], *foreign))
+            )
+        )
+    record = KafkaRecord(value=b"", headers=(*headers, *foreign))
+    assert answer(lambda: binding.decode(record)) == answer(lambda: binding.read(record).event)
+
+
+PLAIN_TIMES = {"time": "2018-04-05T17:31:00Z", "dataschema": "urn:x", **plain}
 
 
 @given(json_values, st.sampled_from([None, 1]), st.booleans())

@@ -7,12 +7,13 @@ from contextlib import suppress
 from datetime import datetime
 from types import MappingProxyType
 
-from penstock.errors import InvalidEvent, UsageError
+from penstock.errors import InternalError, InvalidEvent, PenstockError, UsageError
 from penstock.events.content import Absent, Data, Json, absent, parse_json
 from penstock.events.jsontext import JsonValue
 from penstock.events.media import is_json
 from penstock.events.reading import Severity
-from penstock.events.rules import CORE, findings, is_valid
+from penstock.events.rules import CORE, findings
+from penstock.events.shapes import index_of
 from penstock.events.timestamp import read_nanoseconds
 from penstock.events.types import AttributeType, AttributeValue, canonical, native
 
@@ -20,6 +21,7 @@ __all__ = ["CloudEvent"]
 
 Types = Mapping[str, AttributeType]
 NO_TYPES: Types = MappingProxyType({})
+new = object.__new__
 
 
 class CloudEvent:
@@ -34,8 +36,10 @@ class CloudEvent:
     A reader at the level `lenient` may give an event that breaks rules; its report says which.
     """
 
-    __slots__ = ("_attributes", "_data", "_parsed", "_sound", "_types")
-    _attributes: dict[str, str]
+    __slots__ = ("_data", "_index", "_parsed", "_sound", "_texts", "_types")
+    _index: Mapping[str, int]
+    """Where in `_texts` an attribute stands; shared by all events whose names came in the same order."""
+    _texts: tuple[str, ...]
     _types: Types
     _data: Data
     _parsed: JsonValue
@@ -44,12 +48,14 @@ class CloudEvent:
     """Whether the rules of core are known to hold."""
 
     def __init__(self, attributes: Mapping[str, AttributeValue], data: Data = absent) -> None:
-        texts, types = _texts(attributes)
-        if not is_valid(texts):
-            _refuse(texts, types)
+        texts, types = _canonical(attributes)
+        index = index_of(texts)
+        if index is None:
+            raise _refusal(texts, types)
         if type(data) is not bytes:
             _check_data(data, texts.get("datacontenttype"))
-        self._attributes = texts
+        self._index = index
+        self._texts = tuple(texts.values())
         self._types = types
         self._data = data
         self._parsed = absent
@@ -57,14 +63,28 @@ class CloudEvent:
 
     @classmethod
     def unchecked(
-        cls, attributes: dict[str, str], data: Data = absent, types: Types = NO_TYPES, sound: bool = True
+        cls, attributes: Mapping[str, str], data: Data = absent, types: Types = NO_TYPES, sound: bool = True
     ) -> CloudEvent:
-        """Make an event of values that the caller has checked and will not touch again.
+        """Make an event of values that the caller has checked.
 
         `sound` says that every rule of core holds; a lenient reader may give an event that is not.
         """
-        event = cls.__new__(cls)
-        event._attributes = attributes
+        index = dict(zip(attributes, range(len(attributes)), strict=True))
+        return cls.shaped(index, tuple(attributes.values()), data, types, sound)
+
+    @classmethod
+    def shaped(
+        cls,
+        index: Mapping[str, int],
+        texts: tuple[str, ...],
+        data: Data,
+        types: Types = NO_TYPES,
+        sound: bool = True,
+    ) -> CloudEvent:
+        """Make an event as `unchecked` does, of a known index of names and the texts in its order."""
+        event = new(cls)
+        event._index = index
+        event._texts = texts
         event._types = types
         event._data = data
         event._parsed = absent
@@ -73,8 +93,8 @@ class CloudEvent:
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """Every attribute as canonical text, in the order received; read-only."""
-        return MappingProxyType(self._attributes)
+        """Every attribute as canonical text, in the order received; a mapping of its own."""
+        return dict(zip(self._index, self._texts, strict=True))
 
     @property
     def types(self) -> Types:
@@ -84,58 +104,60 @@ class CloudEvent:
     @property
     def extensions(self) -> Mapping[str, str]:
         """The attributes that core does not define, as text."""
-        return {name: text for name, text in self._attributes.items() if name not in CORE}
+        return {name: text for name, text in self.attributes.items() if name not in CORE}
 
     @property
     def id(self) -> str:
         """The event's id, unique for its source."""
-        return self._attributes["id"]
+        return self._texts[self._index["id"]]
 
     @property
     def source(self) -> str:
         """Where the event happened, a URI-reference."""
-        return self._attributes["source"]
+        return self._texts[self._index["source"]]
 
     @property
     def type(self) -> str:
         """What happened."""
-        return self._attributes["type"]
+        return self._texts[self._index["type"]]
 
     @property
     def specversion(self) -> str:
         """Always 1.0: other versions are converted when they are read."""
-        return self._attributes["specversion"]
+        return self._texts[self._index["specversion"]]
 
     @property
     def subject(self) -> str | None:
         """What it happened to, in the context of the source."""
-        return self._attributes.get("subject")
+        return self.get("subject")
 
     @property
     def datacontenttype(self) -> str | None:
         """The media type of the data."""
-        return self._attributes.get("datacontenttype")
+        return self.get("datacontenttype")
 
     @property
     def dataschema(self) -> str | None:
         """The schema of the data, an absolute URI."""
-        return self._attributes.get("dataschema")
+        return self.get("dataschema")
 
     @property
     def time(self) -> datetime | None:
         """When it happened; microseconds at most, the text is in `attributes`."""
-        text = self._attributes.get("time")
-        if text is None or not self._sound:
+        at = self._index.get("time")
+        if at is None or not self._sound:
             return self.timestamp("time")
         try:
-            return datetime.fromisoformat(text)  # exact for text of RFC 3339, but for leap seconds and `z`
+            return datetime.fromisoformat(
+                self._texts[at]
+            )  # exact for text of RFC 3339, but for leap seconds and `z`
         except ValueError:
             return self.timestamp("time")
 
     @property
     def time_ns(self) -> int | None:
         """When it happened, in nanoseconds since the epoch."""
-        text = self._attributes.get("time")
+        text = self.get("time")
         try:
             return None if text is None else read_nanoseconds(text)
         except ValueError as exc:
@@ -148,11 +170,12 @@ class CloudEvent:
 
     def get(self, name: str) -> str | None:
         """Give one attribute as text; None if the event does not have it."""
-        return self._attributes.get(name)
+        at = self._index.get(name)
+        return None if at is None else self._texts[at]
 
     def value(self, name: str) -> AttributeValue | None:
         """Give one attribute as the type that core or its producer declares."""
-        text = self._attributes.get(name)
+        text = self.get(name)
         if text is None:
             return None
         return native(name, text, CORE.get(name) or self._types.get(name, AttributeType.STRING))
@@ -178,7 +201,7 @@ class CloudEvent:
         return value if isinstance(value, datetime) else None
 
     def _as(self, name: str, kind: AttributeType) -> AttributeValue | None:
-        text = self._attributes.get(name)
+        text = self.get(name)
         return None if text is None else native(name, text, kind)
 
     @property
@@ -194,20 +217,20 @@ class CloudEvent:
         """Whether the data is JSON by its form or by its content type."""
         if isinstance(self._data, Json):
             return True
-        media_type = self._attributes.get("datacontenttype")
+        media_type = self.get("datacontenttype")
         return self._data is not absent and media_type is not None and is_json(media_type)
 
     def json(self) -> JsonValue:
         """Give the data as a JSON value, parsed once; InvalidEvent if it is no JSON or absent."""
+        data = self._data
+        if type(data) is Json:
+            return data.value
         if self._parsed is absent:
-            self._parsed = self._parse()
+            self._parsed = self._parse(data)
         return self._parsed
 
-    def _parse(self) -> JsonValue:
-        data = self._data
-        if isinstance(data, Json):
-            return data.value
-        media_type = self._attributes.get("datacontenttype")
+    def _parse(self, data: Data) -> JsonValue:
+        media_type = self.get("datacontenttype")
         if type(data) is bytes and media_type is not None and is_json(media_type):
             return parse_json(data)
         raise InvalidEvent(
@@ -219,7 +242,7 @@ class CloudEvent:
     ) -> CloudEvent:
         """Give a new event with some attributes changed, removed (None) or added, or other data."""
         changed: dict[str, AttributeValue] = {}
-        for name, text in self._attributes.items():
+        for name, text in self.attributes.items():
             changed[name] = (
                 text if name in CORE else native(name, text, self._types.get(name, AttributeType.STRING))
             )
@@ -232,20 +255,20 @@ class CloudEvent:
         if isinstance(data, bytes) and self.has_json:
             with suppress(InvalidEvent):
                 data = Json.parse(data)
-        return self._attributes, dict(self._types), data
+        return self.attributes, dict(self._types), data
 
     def __eq__(self, other: object) -> bool:
         """Compare attributes, types and data; JSON data is compared as a value."""
         return self._identity() == other._identity() if isinstance(other, CloudEvent) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((self._attributes.get("source"), self._attributes.get("id")))
+        return hash((self.get("source"), self.get("id")))
 
     def __repr__(self) -> str:
-        return f"CloudEvent({self._attributes!r}, {self._data!r})"
+        return f"CloudEvent({self.attributes!r}, {self._data!r})"
 
 
-def _texts(attributes: Mapping[str, AttributeValue]) -> tuple[dict[str, str], Types]:
+def _canonical(attributes: Mapping[str, AttributeValue]) -> tuple[dict[str, str], Types]:
     """Give canonical text for every value, and the types that native values declare."""
     texts: dict[str, str] = {}
     types: dict[str, AttributeType] = {}
@@ -281,7 +304,6 @@ def _check_data(data: object, media_type: str | None) -> None:
         )
 
 
-def _refuse(texts: Mapping[str, str], types: Types) -> None:
-    for finding in findings(texts, types):
-        if finding.severity is not Severity.WARNING:
-            raise finding.error()
+def _refusal(texts: Mapping[str, str], types: Types) -> PenstockError:
+    errors = (each.error() for each in findings(texts, types) if each.severity is not Severity.WARNING)
+    return next(errors, InternalError("an event was refused without a reason"))

@@ -72,7 +72,9 @@ class Json:
     @classmethod
     def inside(cls, envelope: bytes, value: JsonValue) -> Json:
         """Take the parsed member `data` of a JSON object; its bytes are cut out when asked for."""
-        found = cls(value)
+        found = cls.__new__(cls)
+        found._value = value
+        found._raw = None
         found._envelope = envelope
         return found
 
@@ -82,15 +84,21 @@ class Json:
         return self._value
 
     @property
+    def was_read(self) -> bool:
+        """Whether there is an original text to be kept."""
+        return self._raw is not None or self._envelope is not None
+
+    @property
     def raw(self) -> bytes:
         """The JSON text: as received, or compact if it was made here."""
         if self._raw is None:
-            self._raw = self._text()
+            if self._envelope is None:
+                return self._write()  # not kept: it is cheap to write and costs memory
+            self._raw = member_span(self._envelope, "data")
+            self._envelope = None
         return self._raw
 
-    def _text(self) -> bytes:
-        if self._envelope is not None:
-            return member_span(self._envelope, "data")
+    def _write(self) -> bytes:
         try:
             return dumps(self._value)
         except ValueError as exc:

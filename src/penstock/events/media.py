@@ -19,8 +19,8 @@ GRAMMAR = rf"{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED})
 _MEDIA_TYPE = re.compile(GRAMMAR)
 _CHARSET = re.compile(rf';[ \t]*charset="?({_TOKEN})"?', re.IGNORECASE)
 _MEMORY = 512
-_json_types: dict[str, bool] = {}
-"""Media types seen so far and whether they are JSON; bounded, because they come from outside."""
+json_types_seen: set[str] = set()
+"""Media types of JSON seen so far; bounded, because they come from outside."""
 _TEXT_SUFFIXES = ("+xml", "/xml", "/javascript", "/x-www-form-urlencoded", "/yaml", "+yaml")
 
 
@@ -40,12 +40,12 @@ def is_json(text: str) -> bool:
     >>> [is_json(t) for t in ("text/JSON", "image/svg+json;v=1", "application/json-seq")]
     [True, True, False]
     """
-    found = _json_types.get(text)
-    if found is None:
-        # JSON format 3.1.1: "the media subtype is json or has +json as structured syntax suffix".
-        found = essence(text).endswith(("/json", "+json"))
-        if len(_json_types) < _MEMORY:
-            _json_types[text] = found
+    if text in json_types_seen:
+        return True
+    # JSON format 3.1.1: "the media subtype is json or has +json as structured syntax suffix".
+    found = essence(text).endswith(("/json", "+json"))
+    if found and len(json_types_seen) < _MEMORY:
+        json_types_seen.add(text)
     return found
 
 

@@ -59,7 +59,7 @@ _ILLEGAL = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NONCHARAC
 _MEMORY = 512
 _names = set(CORE)
 """Legal attribute names seen so far; bounded, because names come from outside."""
-_media_types: set[str] = set()
+media_types_seen: set[str] = set()
 """Valid media types seen so far; bounded likewise."""
 
 
@@ -101,7 +101,7 @@ def is_sound(attributes: Mapping[str, str]) -> bool:
         and _is_reference(source)
         and is_text("".join(attributes.values()))
         and (time is None or is_timestamp(time))
-        and (media_type is None or media_type in _media_types or _learn_media_type(media_type))
+        and (media_type is None or media_type in media_types_seen or _learn_media_type(media_type))
         and get("subject") != ""
         and get("partitionkey") != ""
         and ("dataschema" not in attributes or _is_uri(attributes["dataschema"]))
@@ -117,8 +117,8 @@ def _learn_names(attributes: Mapping[str, str]) -> bool:
 
 def _learn_media_type(text: str) -> bool:
     legal = is_media_type(text)
-    if legal and len(_media_types) < _MEMORY:
-        _media_types.add(text)
+    if legal and len(media_types_seen) < _MEMORY:
+        media_types_seen.add(text)
     return legal
 
 

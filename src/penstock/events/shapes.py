@@ -12,10 +12,19 @@ import re
 from collections.abc import Callable, Mapping
 from operator import itemgetter
 
-from penstock.events.rules import NON_EMPTY, REQUIRED, SPECVERSION, URI, URI_REFERENCE
+from penstock.events import rules
+from penstock.events.rules import (
+    NON_EMPTY,
+    REQUIRED,
+    SPECVERSION,
+    URI,
+    URI_REFERENCE,
+    is_name,
+    media_types_seen,
+)
 from penstock.events.timestamp import COMMON
 
-__all__ = ["Shape", "Shapes"]
+__all__ = ["Shape", "Shapes", "index_of"]
 
 _SEEN_OFTEN = 16
 _MAX_SHAPES = 256
@@ -25,7 +34,7 @@ SEPARATOR = b"\n"
 """No value that is valid holds this character."""
 _PATTERNS: Mapping[str, str] = {
     "specversion": re.escape(SPECVERSION),
-    "source": URI_REFERENCE,
+    "source": r"(?=[^\n])" + URI_REFERENCE,
     "time": COMMON,
     "dataschema": URI,
 }
@@ -34,27 +43,29 @@ Pick = Callable[[tuple[bytes, ...]], tuple[bytes, ...]]
 
 
 class Shape:
-    """The attributes of one sequence of header names, and the check of their values."""
+    """The attributes of one sequence of names, where they stand, and the check of their values."""
 
-    __slots__ = ("attributes", "match", "pick")
+    __slots__ = ("content_type", "index", "match", "pick")
 
-    def __init__(self, attributes: tuple[str, ...], pick: Pick | None) -> None:
-        self.attributes = attributes
+    def __init__(self, attributes: tuple[str, ...], pick: Pick | None, group: str) -> None:
+        self.index = {name: at for at, name in enumerate(attributes)}
+        self.content_type = self.index.get("datacontenttype")
+        """Where the media type stands, which the expression does not check."""
         self.pick = pick
         """Takes our values from among foreign ones; None if all are ours."""
-        self.match = re.compile("\n".join(map(_group, attributes))).fullmatch
+        self.match = re.compile("\n".join(group.format(_pattern(a)) for a in attributes)).fullmatch
 
 
-def _group(attribute: str) -> str:
-    text = "[ -~]+" if attribute in NON_EMPTY else "[ -~]*"
-    return f"({_PATTERNS.get(attribute, text)})"
+def _pattern(attribute: str) -> str:
+    return _PATTERNS.get(attribute, "[ -~]+" if attribute in NON_EMPTY else "[ -~]*")
 
 
 class Shapes:
-    """The shapes seen, by header names; `attribute_of` is the table of names of a binding."""
+    """The shapes seen, by their names; `attribute_of` gives the attribute, "" if illegal, None if foreign."""
 
-    def __init__(self, attribute_of: Mapping[str, str | None]) -> None:
+    def __init__(self, attribute_of: Callable[[str], str | None], group: str = "({})") -> None:
         self._attribute_of = attribute_of
+        self._group = group
         self._counts: dict[tuple[str, ...], int] = {}
         self.by_names: dict[tuple[str, ...], Shape] = {}
 
@@ -72,7 +83,7 @@ class Shapes:
                 self.by_names[names] = shape
 
     def _shape(self, names: tuple[str, ...]) -> Shape | None:
-        ours = [(at, self._attribute_of.get(name, "")) for at, name in enumerate(names)]
+        ours = [(at, self._attribute_of(name)) for at, name in enumerate(names)]
         attributes = tuple(attribute for _, attribute in ours if attribute is not None)
         whole = all(attributes) and len(set(attributes)) == len(attributes) and {*REQUIRED} <= {*attributes}
         if not whole:
@@ -80,4 +91,22 @@ class Shapes:
         pick = None
         if len(attributes) < len(names):
             pick = itemgetter(*(at for at, attribute in ours if attribute is not None))
-        return Shape(attributes, pick)
+        return Shape(attributes, pick, self._group)
+
+
+_shapes = Shapes(lambda name: name if is_name(name) else "", group="(?:{})")
+
+
+def index_of(attributes: Mapping[str, str]) -> Mapping[str, int] | None:
+    """Give where each attribute of a valid event stands; None if a rule is broken (see `rules.findings`)."""
+    shape = _shapes.by_names.get(tuple(attributes))
+    if shape is not None and shape.match("\n".join(attributes.values())) is not None:
+        media_type = attributes.get("datacontenttype")
+        if media_type is None or media_type in media_types_seen:
+            return shape.index
+    if not rules.is_valid(attributes):
+        return None
+    if shape is not None:
+        return shape.index
+    _shapes.meet(tuple(attributes))
+    return {name: at for at, name in enumerate(attributes)}

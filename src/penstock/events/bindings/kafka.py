@@ -28,6 +28,9 @@ from penstock.record import Headers, KafkaRecord
 __all__ = ["KafkaBinding", "event_of"]
 
 _MEMORY = 512
+_BINARY = Mode.BINARY
+_MARKED = (CONTENT_TYPE,)
+shaped = CloudEvent.shaped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +64,21 @@ class KafkaBinding:
         """Read one record at the level `strict`."""
         try:
             names, raws = zip(*record.headers)  # noqa: B905 - pairs
-            shape = _shapes.by_names[names]
-            if shape.pick is not None:
-                raws = shape.pick(raws)
-            match = shape.match(SEPARATOR.join(raws).decode())
-            if match is not None and not self.types:
-                attributes = dict(zip(shape.attributes, match.groups()))  # noqa: B905 - one group each
-                if attributes.get("datacontenttype") in _opaque:
-                    value = record.value
-                    return CloudEvent.unchecked(attributes, absent if value is None else value)
-        except (KeyError, ValueError, TypeError):
-            pass  # an unknown shape, no headers, a null, not UTF-8: the next way finds out
+            shape = _by_names.get(names)
+            if shape is not None:
+                own = raws if shape.pick is None else shape.pick(raws)
+                match = shape.match(SEPARATOR.join(own).decode())
+                if match is not None and not self.types:
+                    texts = match.groups()
+                    if shape.content_type is None or texts[shape.content_type] in _opaque:
+                        value = record.value
+                        return shaped(shape.index, texts, absent if value is None else value)
+            elif names == _MARKED:
+                event_format = self.formats.by_marker.get(raws[0])
+                if event_format is not None and record.value is not None:
+                    return event_format.decode(record.value)
+        except (ValueError, TypeError):
+            pass  # no headers, a null, not UTF-8: the next way finds out
         event = self._plain(record)
         return event if event is not None else event_of(self.read(record))
 
@@ -103,8 +110,11 @@ class KafkaBinding:
         # Kafka 3.1: the key of the user by default; a mapper is opt-in and does not change the event.
         if key is None and self.key_mapper is not None:
             key = self.key_mapper(event)
-        value, own = _ENCODERS[self.mode](self, event)
-        return KafkaRecord(value=value, key=as_bytes(key), headers=own + headers if headers else own)
+        encode = _encode_binary if self.mode is _BINARY else _ENCODERS[self.mode]
+        value, own = encode(self, event)
+        return KafkaRecord(
+            value=value, key=key if key is None else as_bytes(key), headers=own + headers if headers else own
+        )
 
     @property
     def _prefixes(self) -> tuple[str, ...]:
@@ -122,7 +132,7 @@ class KafkaBinding:
         if media_type is not None and is_cloudevents(media_type):
             if value is None or is_batch(media_type):
                 return None
-            return self.formats.get(media_type, record).decode(value)
+            return self.formats.marked(media_type, record).decode(value)
         if self.types or not is_sound(attributes):
             return None
         _shapes.meet(tuple(name for name, _ in record.headers))
@@ -172,7 +182,8 @@ class KafkaBinding:
         return draft
 
 
-_shapes = Shapes(known)
+_shapes = Shapes(lambda name: known.get(name, ""))
+_by_names = _shapes.by_names
 _opaque: set[str | None] = {None}
 """Valid content types of binary mode seen so far; bounded, because they come from outside."""
 
@@ -208,28 +219,29 @@ def _encode_binary(binding: KafkaBinding, event: CloudEvent) -> tuple[bytes | No
             why="Kafka 1.3: 0.10 and below MUST only use structured mode",
             next="use structured mode",
         )
-    # Kafka 3.2.2: no data is no value.
-    return event.data_bytes, _headers(event)
+    data = event.data
+    # Kafka 3.2.2: the bytes of data are the value; no data is no value.
+    return data if type(data) is bytes else event.data_bytes, _headers(event)
 
 
 def _headers(event: CloudEvent) -> Headers:
-    get = written.get
-    headers = tuple(
-        [(get(name) or header_of(name), text.encode()) for name, text in event._attributes.items()]
-    )
-    if isinstance(event.data, Json) and event.datacontenttype is None:
+    pairs = zip(event._index, event._texts)  # noqa: B905 - one text for each name
+    try:
+        headers = [(written[name], text.encode()) for name, text in pairs]
+    except KeyError:
+        headers = [(header_of(name), text.encode()) for name, text in event.attributes.items()]
+    if "datacontenttype" not in event._index and isinstance(event.data, Json):
         # JSON format 3.1.2: an implied application/json is made explicit.
-        headers += ((CONTENT_TYPE, b"application/json"),)
-    return headers
+        headers.append((CONTENT_TYPE, b"application/json"))
+    return tuple(headers)
 
 
 def _encode_structured(binding: KafkaBinding, event: CloudEvent) -> tuple[bytes, Headers]:
     event_format = binding.formats.named(binding.format)
-    # Kafka 3.3.1: "If present", so a target without headers gets none.
-    marker: Headers = (
-        ((CONTENT_TYPE, event_format.media_type.encode()),) if binding.target_has_headers else ()
-    )
-    if binding.repeat_headers and binding.target_has_headers:
+    if not binding.target_has_headers:  # Kafka 3.3.1: content-type only "if present"
+        return event_format.encode(event), ()
+    marker: Headers = ((CONTENT_TYPE, event_format.marker),)
+    if binding.repeat_headers:
         marker += tuple(header for header in _headers(event) if header[0] != CONTENT_TYPE)
     return event_format.encode(event), marker
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import ClassVar
 
 from penstock.errors import CannotEncode, EventError, InternalError, UnsupportedFormat
@@ -29,6 +30,11 @@ class Format(ABC):
     def media_type(self) -> str:
         """The media type of one event."""
         return f"{CLOUDEVENTS}+{self.name}{self.charset}"
+
+    @cached_property
+    def marker(self) -> bytes:
+        """The media type of one event, as a header has it."""
+        return self.media_type.encode()
 
     @property
     def batch_media_type(self) -> str:
@@ -74,16 +80,26 @@ class Formats:
     def __init__(self, *formats: Format) -> None:
         self._by_name = {each.name: each for each in formats}
         self._by_media_type: dict[str, Format] = {}
+        self.by_marker: dict[bytes, Format] = {}
+        """Headers that said `structured` before, and their formats; bounded."""
 
     def register(self, each: Format) -> None:
         """Add a format, or replace the one of its name."""
         self._by_name[each.name] = each
         self._by_media_type.clear()
+        self.by_marker.clear()
 
     def get(self, media_type: str, record: object = None) -> Format:
         """Give the format of a media type; UnsupportedFormat, with the record in it, if there is none."""
         found = self._by_media_type.get(media_type)
         return found if found is not None else self._find(media_type, record)
+
+    def marked(self, media_type: str, record: object) -> Format:
+        """Give the format of a media type that is not a batch, and remember its bytes."""
+        found = self.get(media_type, record)
+        if len(self.by_marker) < _MEMORY:
+            self.by_marker[media_type.encode()] = found
+        return found
 
     def _find(self, media_type: str, record: object) -> Format:
         prefix, _, name = essence(media_type).partition("+")
@@ -97,7 +113,8 @@ class Formats:
 
     def named(self, name: str) -> Format:
         """Give the format of a short name such as `json`."""
-        return self.get(f"{CLOUDEVENTS}+{name}")
+        found = self._by_name.get(name)
+        return found if found is not None else self.get(f"{CLOUDEVENTS}+{name}")
 
     def __iter__(self) -> Iterator[Format]:
         return iter(self._by_name.values())

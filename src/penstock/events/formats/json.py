@@ -13,22 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import orjson
-
 from penstock.errors import CannotEncode, InvalidEvent
 from penstock.events.cloudevent import CloudEvent
-from penstock.events.content import Absent, Data, Json, absent
+from penstock.events.content import Data, Json, absent
 from penstock.events.draft import Draft
 from penstock.events.formats.format import Format
 from penstock.events.formats.text import decode_text, encode_text
 from penstock.events.jsontext import dumps, loads, loads_last_wins
-from penstock.events.media import is_json
-from penstock.events.rules import CORE, is_valid
+from penstock.events.media import is_json, json_types_seen
+from penstock.events.rules import CORE
+from penstock.events.shapes import index_of
 from penstock.events.types import INT32_MAX, INT32_MIN, AttributeType, native, read_base64, write_base64
 
 __all__ = ["JsonFormat", "fill", "parse_envelope"]
 
 _DATA, _BASE64 = "data", "data_base64"
+inside, shaped = Json.inside, CloudEvent.shaped
 _NATIVE = (AttributeType.INTEGER, AttributeType.BOOLEAN)
 
 
@@ -40,11 +40,20 @@ class JsonFormat(Format):
 
     def encode(self, event: CloudEvent) -> bytes:
         """Write one JSON object: attributes, then data with its original bytes."""
-        head = _head(event)
+        members = _members(event)
         data = event.data
-        if data is absent:
-            return head
-        return head[:-1] + _member(event, data) + b"}"
+        if type(data) is Json:
+            media_type = members.get("datacontenttype")
+            if media_type is not None and not is_json(media_type):
+                raise CannotEncode(
+                    f"data is a JSON value, but datacontenttype is {media_type}", why="JSON format 3.1.2"
+                )
+            if data.was_read:
+                return _object(members)[:-1] + b',"data":' + data.raw + b"}"
+            members[_DATA] = data.value
+        elif type(data) is bytes:
+            return _object(members)[:-1] + _member(event, data) + b"}"
+        return _object(members)
 
     def encode_batch(self, events: Sequence[CloudEvent]) -> bytes:
         """Write a JSON array of events."""
@@ -55,14 +64,16 @@ class JsonFormat(Format):
         try:
             members = loads(raw)
             data = members.pop(_DATA, absent)
-            if _BASE64 not in members and is_valid(members):
-                media_type = members.get("datacontenttype")
+            index = index_of(members) if _BASE64 not in members else None
+            if index is not None:
                 if data is not absent:
-                    if media_type is None or media_type == "application/json" or is_json(media_type):
-                        data = Json.inside(raw, data)
+                    media_type = members.get("datacontenttype")
+                    # JSON format 3.1.2: without datacontenttype the data is application/json.
+                    if media_type is None or media_type in json_types_seen or is_json(media_type):
+                        data = inside(raw, data)
                     else:
                         data = _text_data(data, media_type)
-                return CloudEvent.unchecked(members, data)
+                return shaped(index, tuple(members.values()), data)
         except (ValueError, TypeError, AttributeError):
             pass  # the thorough way says what is wrong, or reads typed extensions
         return super().decode(raw)
@@ -88,27 +99,24 @@ class JsonFormat(Format):
         return drafts
 
 
-def _head(event: CloudEvent) -> bytes:
-    attributes: dict[str, Any] = event._attributes
+def _members(event: CloudEvent) -> dict[str, Any]:
+    members: dict[str, Any] = dict(zip(event._index, event._texts))  # noqa: B905 - one text for each name
     if event.types:
         # JSON format 2.2: Integer and Boolean are native, the other types strings.
-        typed = {n: native(n, attributes[n], kind) for n, kind in event.types.items() if kind in _NATIVE}
-        attributes = {**attributes, **typed}
+        members |= {n: native(n, members[n], kind) for n, kind in event.types.items() if kind in _NATIVE}
+    return members
+
+
+def _object(members: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(attributes)
-    except TypeError as exc:
-        raise CannotEncode(f"an attribute cannot be written as JSON: {exc}", why="RFC 8259 8.1") from exc
+        return dumps(members)
+    except ValueError as exc:
+        raise CannotEncode(f"the event cannot be written as JSON: {exc}", why="RFC 8259") from exc
 
 
-def _member(event: CloudEvent, data: bytes | Json | Absent) -> bytes:
+def _member(event: CloudEvent, body: bytes) -> bytes:
+    """Write bytes as the member `data` if they are JSON or text, else as `data_base64`."""
     media_type = event.datacontenttype
-    if isinstance(data, Json):
-        if media_type is not None and not is_json(media_type):
-            raise CannotEncode(
-                f"data is a JSON value, but datacontenttype is {media_type}", why="JSON format 3.1.2"
-            )
-        return b',"data":' + data.raw
-    body = event.data_bytes or b""
     if media_type is not None and is_json(media_type) and _is_json_text(event):
         return b',"data":' + body
     text = decode_text(body, media_type)
