@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 from penstock.brokers.rest import Answer, Rest, tls_context
@@ -84,6 +84,16 @@ class PulsarAdmin:
             timeout=timeout,
             connect_timeout=connect_timeout,
         )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._rest.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
 
     # Looking
 

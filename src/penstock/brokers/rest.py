@@ -87,6 +87,10 @@ class Rest:
         except httpx.HTTPError as exc:
             raise self._error(exc) from exc
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
     def refuse(self, subject: str, answer: Answer) -> ClusterError:
         """Make the error for an answer that is a refusal."""
         return ClusterError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 from penstock.brokers.rest import Answer, Rest, tls_context
@@ -69,6 +69,16 @@ class SchemaRegistry:
             timeout=timeout,
             connect_timeout=connect_timeout,
         )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._rest.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
 
     def subjects(self) -> frozenset[str]:
         """Name all subjects."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated, Final
@@ -33,6 +34,7 @@ __all__ = ["command"]
 
 SETTLING: Final = 15.0
 """Seconds in which brokers agree on what was changed."""
+_FOR_PEOPLE: Final = (Form.TABLE, Form.MARKDOWN)
 TOLD: Final = 20
 """Steps of each kind that are named when an apply fails."""
 
@@ -57,46 +59,71 @@ def command(
     form: Output = None,
 ) -> None:
     """Change the clusters to what the contract says; a stale plan is refused."""
-    names = allow or []
-    if planfile is None:
-        file, situation = None, look(environment=environment, previous=previous, servers=server)
+    if planfile is not None and (environment or previous or server):
+        raise UsageError("a saved plan brings its own environment and servers", next="leave the options out")
+    file = _load(planfile) if planfile is not None else None
+    with (
+        _look(file) if file else look(environment=environment, previous=previous, servers=server) as situation
+    ):
         plan = situation.plan()
-    else:
-        if environment or previous or server:
-            raise UsageError(
-                "a saved plan brings its own environment and servers", next="leave the options out"
-            )
-        file, situation, plan = _continue(planfile)
+        if file is not None and planfile is not None:
+            plan = _fresh(file, plan, planfile)
+        _apply(plan, situation, Saving(planfile, file), allow or [], form_of(form))
+
+
+def _apply(plan: Plan, situation: Situation, saving: Saving, names: list[str], form: Form) -> None:
     _check_names(plan, names)
-    chosen = form_of(form)
-    if chosen in (Form.TABLE, Form.MARKDOWN):
-        print_plan(plan, chosen, allow=names)
+    if form in _FOR_PEOPLE:
+        print_plan(plan, form, allow=names)
     steps = plan.accepted(names)
     if steps:
         _confirm(len(steps))
-        outcome = _execute(steps, situation, planfile, file)
-        _report(outcome, plan, names, chosen)
+    outcome = _execute(steps, situation, saving)
+    _report(outcome, plan, names, form)
+    if steps:
         _settle(situation, names)
-    elif chosen not in (Form.TABLE, Form.MARKDOWN):
-        output.document({"done": [], "left": []}, chosen)
     _refuse_the_rest(plan, names)
 
 
-def _continue(path: Path) -> tuple[PlanFile, Situation, Plan]:
-    from penstock.contract.plan_file import load_plan, resume
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """The plan file in which progress is written down; without one, nothing is."""
+
+    path: Path | None
+    file: PlanFile | None
+
+    def note(self, done: int) -> None:
+        """Write down that some steps are done."""
+        from penstock.contract.plan_file import save_plan
+
+        if self.path is not None and self.file is not None:
+            save_plan(self.path, self.file.progressed(self.file.done + done))
+
+
+def _load(path: Path) -> PlanFile:
+    from penstock.contract.plan_file import load_plan
 
     file = load_plan(path)
     wanted = file.plan.context
     if current().context is not None and wanted is not None and current().context != wanted:
         raise Refused(f"{path} was made for context {wanted}", next=f"penstock -C {wanted} apply {path}")
-    situation = look(
+    return file
+
+
+def _look(file: PlanFile) -> Situation:
+    return look(
         contract=Path(file.contract),
-        context=wanted,
+        context=file.plan.context,
         environment=file.plan.environment,
         previous=Path(file.previous) if file.previous else None,
         servers=list(file.servers) if file.servers else None,
     )
-    return file, situation, resume(file, situation.plan(), path)
+
+
+def _fresh(file: PlanFile, plan: Plan, path: Path) -> Plan:
+    from penstock.contract.plan_file import resume
+
+    return resume(file, plan, path)
 
 
 def _check_names(plan: Plan, names: list[str]) -> None:
@@ -119,27 +146,24 @@ def _confirm(number: int) -> None:
         raise typer.Exit(1)
 
 
-def _execute(
-    steps: tuple[Step, ...], situation: Situation, path: Path | None, file: PlanFile | None
-) -> Outcome:
-    from penstock.contract.apply import execute
-    from penstock.contract.plan_file import save_plan
+def _execute(steps: tuple[Step, ...], situation: Situation, saving: Saving) -> Outcome:
+    from penstock.contract.apply import Outcome, execute
     from penstock.contract.plan_text import line_of
 
-    number = file.done if file is not None else 0
+    if not steps:
+        return Outcome(done=())
+    done = 0
+    saving.note(done)
     with output.progress("apply", total=len(steps)) as bar:
 
         def on_done(step: Step) -> None:
-            nonlocal number
-            number += 1
+            nonlocal done
+            done += 1
             line = line_of(step)
             bar.advance()
             bar.describe(f"{line.mark} {line.noun} {line.name}")
-            if path is not None and file is not None:
-                save_plan(path, file.progressed(number))
+            saving.note(done)
 
-        if path is not None and file is not None:
-            save_plan(path, file.progressed(number))
         outcome = execute(steps, situation.clusters, on_done)
         bar.describe("apply")
     return outcome
@@ -149,7 +173,7 @@ def _report(outcome: Outcome, plan: Plan, names: list[str], form: Form) -> None:
     """Say what was done; a failure is raised with it."""
     from penstock.contract.plan_text import as_data, short
 
-    if form not in (Form.TABLE, Form.MARKDOWN):
+    if form not in _FOR_PEOPLE:
         data = as_data(plan, allow=tuple(names))
         data |= {
             "done": [short(step) for step in outcome.done],
@@ -157,7 +181,6 @@ def _report(outcome: Outcome, plan: Plan, names: list[str], form: Form) -> None:
         }
         output.document(data, form)
     if outcome.error is None:
-        output.talk(f"{len(outcome.done)} of {len(outcome.done)} steps done")
         return
     _tell("done:    ", outcome.done)
     _tell("failed:  ", outcome.left[:1])

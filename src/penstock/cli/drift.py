@@ -25,7 +25,8 @@ def command(
     form: Output = None,
 ) -> None:
     """Compare and exit with 3 if anything differs, with 0 if not; nothing is asked or changed."""
-    plan = look(environment=environment, servers=server).plan()
+    with look(environment=environment, servers=server) as situation:
+        plan = situation.plan()
     print_plan(plan, form_of(form), explain=explain)
     if plan.steps:
         raise typer.Exit(CHANGES_PENDING)

@@ -40,8 +40,8 @@ def command(
     form: Output = None,
 ) -> None:
     """Show what would change; nothing is changed."""
-    situation = look(environment=environment, previous=previous, servers=server)
-    plan = situation.plan()
+    with look(environment=environment, previous=previous, servers=server) as situation:
+        plan = situation.plan()
     print_plan(plan, form_of(form), explain=explain)
     if out is not None:
         from penstock.contract.plan_file import PlanFile, save_plan

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
@@ -72,6 +72,12 @@ class Situation:
     context: Context | None
     clusters: ContractClusters
     desired: Desired
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.clusters.close()
 
     def plan(self) -> Plan:
         """Look at the clusters and compare."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, Self
 from urllib.parse import urlsplit
 
 from penstock.brokers.kafka_admin import KafkaAdmin
@@ -76,6 +76,19 @@ class ContractClusters:
                 made, timeout=self._timeout, connect_timeout=self._connect_timeout
             )
         return self._registries[server]
+
+    def close(self) -> None:
+        """Close the connections of all clients."""
+        for pulsar in self._pulsar.values():
+            pulsar.close()
+        for registry in self._registries.values():
+            registry.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
 
     def _connection(self, server: str) -> Connection:
         return connect(server, self._contract.servers[server], (), self._context)
