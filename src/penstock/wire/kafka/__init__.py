@@ -1,15 +1,17 @@
 """The Kafka protocol as bytes: frames, requests, answers, record batch v2, error codes.
 
-| module        | what is in it                                                                    |
-|---------------|----------------------------------------------------------------------------------|
-| apis          | `APIS`: key, name, versions of Kafka 4.3.1, first flexible version               |
-| error_codes   | `ErrorCode`: name, code, retriable                                               |
-| requests      | `decode_request_header`, `decode_request` (bodies by kio)                        |
-| responses     | `response_frame`, `response_pieces` (no copy), `encode_body` (rare ones, by kio)  |
-| answers       | encoders of the hot answers, one module each                                     |
-| record_batch  | `read_batches`, `RecordBatch.check` and `.records`, `write_batch_head`           |
-| compression   | none, gzip, snappy, lz4, zstd, inflated to a limit                               |
-| primitives    | classic and compact strings, lengths and tags                                    |
+| module          | what is in it                                                                    |
+|-----------------|----------------------------------------------------------------------------------|
+| apis            | `APIS`: key, name, versions of Kafka 4.3.1, first flexible version               |
+| error_codes     | `ErrorCode`: name, code, retriable                                               |
+| requests        | `decode_request_header`, `decode_request` (bodies by kio, lengths checked)       |
+| produce_request | `decode_produce`: records as views into the frame, not copied                    |
+| guard           | the check of all lengths of a body, which kio needs                              |
+| responses       | `response_frame`, `response_pieces` (no copy), `encode_body` (rare ones, by kio) |
+| answers         | encoders of the hot answers, one module each                                     |
+| record_batch    | `read_batches`, `RecordBatch.check` and `.records`, `write_batch_head`           |
+| compression     | none, gzip, snappy, lz4, zstd, inflated to a limit                               |
+| primitives      | classic and compact strings, lengths and tags                                    |
 
 Frames are cut by `penstock.wire.framing.FrameBuffer`. Bytes that break the protocol raise WireError,
 records that cannot be taken raise RecordsError with the error code for the client.
@@ -20,6 +22,7 @@ from __future__ import annotations
 from penstock.wire.kafka.apis import APIS, Api
 from penstock.wire.kafka.compression import Compression
 from penstock.wire.kafka.error_codes import ErrorCode
+from penstock.wire.kafka.produce_request import ProduceRequest, decode_produce
 from penstock.wire.kafka.record_batch import RecordBatch, read_batches, write_batch_head
 from penstock.wire.kafka.requests import RequestHeader, decode_request, decode_request_header
 from penstock.wire.kafka.responses import encode_body, response_frame, response_pieces
@@ -29,8 +32,10 @@ __all__ = [
     "Api",
     "Compression",
     "ErrorCode",
+    "ProduceRequest",
     "RecordBatch",
     "RequestHeader",
+    "decode_produce",
     "decode_request",
     "decode_request_header",
     "encode_body",

@@ -14,7 +14,7 @@ from penstock.wire.kafka import guard
 from penstock.wire.kafka.apis import APIS, is_flexible
 from penstock.wire.kernels import IntArray
 
-__all__ = ["RequestHeader", "decode_request", "decode_request_header"]
+__all__ = ["RequestHeader", "check_request", "decode_request", "decode_request_header"]
 
 _HEAD = struct.Struct(">hhih")
 _FIXED = 8
@@ -60,17 +60,24 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     """Read the body of a request as kio's class for it; all of the frame must be used."""
     if header.body is None:
         raise _broken(f"asks API {header.api_key} in version {header.api_version}, which cannot be read")
+    cuts = check_request(header, frame)
     reader = _reader(header.api_key, header.api_version)
-    name = f"of API {APIS[header.api_key].name} v{header.api_version}"
-    end, cuts = guard.check(frame, header.body, reader.program)
-    if end < 0:
-        raise _broken(f"{name} {guard.REASONS[end]}")
-    if end != len(frame):
-        raise _broken(f"{name} has {len(frame) - end} bytes too many")
     try:
         return _read(reader, header.body, frame.toreadonly(), cuts)
     except reader.errors as exc:
-        raise _broken(f"{name} cannot be read", exc) from exc
+        raise _broken(f"{_name(header)} cannot be read", exc) from exc
+
+
+def check_request(header: RequestHeader, frame: memoryview) -> list[tuple[int, int]]:
+    """Check every length of a body, and that it ends with its frame; give where tagged fields are."""
+    assert header.body is not None
+    reader = _reader(header.api_key, header.api_version)
+    end, cuts = guard.check(frame, header.body, reader.program)
+    if end < 0:
+        raise _broken(f"{_name(header)} {guard.REASONS[end]}")
+    if end != len(frame):
+        raise _broken(f"{_name(header)} has {len(frame) - end} bytes too many")
+    return cuts
 
 
 def _read(reader: _Reader, pos: int, frame: Buffer, cuts: list[tuple[int, int]]) -> Any:
@@ -143,6 +150,10 @@ def _uvarint(frame: memoryview, pos: int) -> tuple[int, int]:
         if frame[pos - 1] < 0x80:
             return value, pos
     raise _broken("has a number of more than 32 bits in its header")
+
+
+def _name(header: RequestHeader) -> str:
+    return f"of API {APIS[header.api_key].name} v{header.api_version}"
 
 
 def _broken(what: str, exc: Exception | None = None) -> WireError:
