@@ -34,7 +34,7 @@ def parse(raw: bytes, file: str, report: Report) -> Node | None:
         return None
     builder = TreeBuilder(file, report)
     try:
-        feed = feed_json if file.endswith(".json") else _feed_yaml
+        feed = feed_json if file.endswith((".json", ".avsc")) else _feed_yaml
         feed(text, builder)
     except Unreadable:
         return None

@@ -219,7 +219,7 @@ class _Bundler:
             if target is not None and depth > MAX_DEPTH:
                 self.reading.report.add(references.LOOP, node, reference=node.reference)
                 target = None
-            return "null" if target is None else self.write_out(target, depth + 1)
+            return "null" if target is None else self.write_out(_unwrapped(target), depth + 1)
         if isinstance(node.value, dict):
             return {key: self.write_out(child, depth + 1) for key, child in node.value.items()}
         if isinstance(node.value, list):
@@ -265,6 +265,12 @@ class _Bundler:
         root = self.reading.library.root or NOWHERE
         self.reading.report.add(reading_rules.TOO_LARGE, root, problem=problem)
         raise SchemasTooLarge
+
+
+def _unwrapped(node: Node) -> Node:
+    """The schema inside a Multi Format Schema Object; any other node is its own."""
+    inner = node.get("schema")
+    return inner if inner is not None and node.get("schemaFormat") is not None else node
 
 
 class SchemasTooLarge(Exception):
