@@ -97,14 +97,6 @@ class Report:
         """Give the findings in the order of the document."""
         return iter(sorted(self._findings.values(), key=lambda f: (f.position, f.rule.id, f.message)))
 
-    def __len__(self) -> int:
-        return len(self._findings)
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        """The findings that make the document unusable."""
-        return tuple(f for f in self if f.severity is Severity.ERROR)
-
 
 class _Blanks(dict[str, str]):
     """Words for a template; one that is not known stays visible instead of failing."""
