@@ -188,8 +188,9 @@ class Pulsar(Server):
     def _security(self) -> dict[str, str]:
         files = make_certificates(self.data / "conf")
         client = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
-        secret = self.data / "conf" / "token.key"
-        self._secret()
+        secret, token = self.data / "conf" / "token.key", self.data / "conf" / "admin.token"
+        # By file: Pulsar writes all its settings into its log.
+        write_private(token, self.token().encode())
         return {
             "brokerServicePort": "",
             "webServicePort": "",
@@ -206,7 +207,7 @@ class Pulsar(Server):
             "brokerClientTlsEnabled": "true",
             "brokerClientTrustCertsFilePath": str(files.authority),
             "brokerClientAuthenticationPlugin": client,
-            "brokerClientAuthenticationParameters": json.dumps({"token": self.token()}),
+            "brokerClientAuthenticationParameters": token.as_uri(),
         }
 
     def _secret(self) -> bytes:
