@@ -73,6 +73,10 @@ class HttpBinding:
         except EventError as error:
             return failed(error, level)
 
+    def is_batch(self, message: HttpMessage) -> bool:
+        """Tell whether the message is a batch."""
+        return is_batch(_content_type(message))
+
     def read_batch(self, message: HttpMessage, level: Level = Level.STRICT) -> tuple[Reading, ...]:
         """Read a batch; an error of the whole batch is one reading at the level `forensic`."""
         try:
