@@ -1,0 +1,152 @@
+"""The Kafka admin client against real brokers, and its table of errors."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from penstock.brokers import kafka_admin
+from penstock.brokers.kafka_admin import KafkaAdmin, Setting, TopicLayout, TopicUsage
+from penstock.embedded.kafka import Kafka
+from penstock.errors import ClusterError, Unreachable
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"admin-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.mark.server
+def test_the_life_of_a_topic(kafka: Kafka, topic: str) -> None:
+    admin = KafkaAdmin(kafka.client_options())
+    admin.create_topic(topic, partitions=2, replicas=1, settings={"cleanup.policy": "compact"})
+    cluster = admin.cluster()
+    assert cluster.brokers == 1
+    assert cluster.topics[topic] == TopicLayout(partitions=2, replicas=(1,))
+    admin.add_partitions(topic, 3)
+    admin.change_settings(topic, {"retention.ms": "5000"})
+    settings = admin.settings([topic])[topic]
+    assert settings["retention.ms"] == Setting(value="5000", source="topic")
+    assert settings["cleanup.policy"] == Setting(value="compact", source="topic")
+    assert settings["retention.bytes"] == Setting(value="-1", source="default")
+    assert admin.cluster().topics[topic].partitions == 3
+    admin.delete_topic(topic)
+    assert topic not in admin.cluster().topics
+
+
+@pytest.mark.server
+def test_numbers_are_left_to_the_broker(kafka: Kafka, topic: str) -> None:
+    admin = KafkaAdmin(kafka.client_options())
+    admin.create_topic(topic, partitions=None, replicas=None, settings={})
+    assert admin.cluster([topic, "expected-but-not-there"]).topics[topic].partitions == 1
+
+
+@pytest.mark.server
+def test_settings_are_read_in_chunks(kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_admin, "CHUNK", 3)
+    admin = KafkaAdmin(kafka.client_options())
+    names = [f"{topic}-{'x' * number}" for number in range(8)]
+    for name in names:
+        admin.create_topic(name, partitions=1, replicas=1, settings={"retention.ms": f"{len(name)}000"})
+    found = admin.settings(names)
+    assert {name: found[name]["retention.ms"].value for name in names} == {n: f"{len(n)}000" for n in names}
+
+
+@pytest.mark.server
+def test_usage_counts_records_and_names_readers(kafka: Kafka, topic: str) -> None:
+    admin = KafkaAdmin(kafka.client_options())
+    admin.create_topic(topic, partitions=2, replicas=1, settings={})
+    assert admin.usage(topic) == TopicUsage(records=0, groups=())
+    producer = Producer(kafka.client_options())
+    for number in range(5):
+        producer.produce(topic, b"x", partition=number % 2)
+    assert producer.flush(30) == 0
+    group = f"group-{topic}"
+    consumer = Consumer({**kafka.client_options(), "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    assert admin.usage(topic) == TopicUsage(records=5, groups=(group,))
+
+
+@pytest.mark.server
+def test_unknown_settings_are_found_without_a_topic(kafka: Kafka) -> None:
+    admin = KafkaAdmin(kafka.client_options())
+    asked = {"confluent.value.schema.validation": "true", "retention.ms": "1", "foo": "bar"}
+    assert admin.unknown_settings(asked) == {"confluent.value.schema.validation", "foo"}
+    assert not [name for name in admin.cluster().topics if "probe" in name]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("partitions", "replicas", "settings", "code"),
+    [
+        (1, 5, {}, "INVALID_REPLICATION_FACTOR"),
+        (1, 1, {"foo": "bar"}, "INVALID_CONFIG"),
+        (1, 1, {"retention.ms": "never"}, "INVALID_CONFIG"),
+    ],
+)
+def test_a_refusal_carries_the_reason(
+    kafka: Kafka, topic: str, partitions: int, replicas: int, settings: dict[str, str], code: str
+) -> None:
+    admin = KafkaAdmin(kafka.client_options(), name="staging")
+    with pytest.raises(ClusterError, match=f"staging refused: topic {topic}") as refused:
+        admin.create_topic(topic, partitions=partitions, replicas=replicas, settings=settings)
+    assert code in (refused.value.why or "")
+    assert refused.value.where == kafka.bootstrap
+    assert refused.value.next
+    assert not isinstance(refused.value, Unreachable)
+
+
+@pytest.mark.server
+def test_somebody_without_rights(secured_kafka: Kafka, topic: str) -> None:
+    KafkaAdmin(secured_kafka.client_options("admin")).create_topic(
+        topic, partitions=1, replicas=1, settings={}
+    )
+    guest = KafkaAdmin(secured_kafka.client_options("guest"))
+    assert topic not in guest.cluster().topics
+    with pytest.raises(ClusterError, match=f"topic {topic}") as refused:
+        guest.cluster([topic])
+    assert "TOPIC_AUTHORIZATION_FAILED" in (refused.value.why or "")
+    with pytest.raises(ClusterError, match="TOPIC_AUTHORIZATION_FAILED"):
+        guest.delete_topic(topic)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"sasl.password": "wr0ng"}, "authentication"), ({"ssl.ca.location": ""}, "certificate")],
+)
+def test_credentials_that_are_wrong(secured_kafka: Kafka, change: dict[str, str], word: str) -> None:
+    admin = KafkaAdmin({**secured_kafka.client_options(), **change}, connect_timeout=20)
+    with pytest.raises(ClusterError, match=word) as refused:
+        admin.cluster()
+    assert not isinstance(refused.value, Unreachable)
+    assert "credentials" in (refused.value.next or "")
+    assert "wr0ng" not in str(refused.value)
+
+
+def test_nobody_there() -> None:
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, connect_timeout=0.5)
+    with pytest.raises(Unreachable, match="Connection refused") as unreachable:
+        admin.cluster()
+    assert unreachable.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError._TIMED_OUT, Unreachable),
+        (KafkaError.REQUEST_TIMED_OUT, Unreachable),
+        (KafkaError._TRANSPORT, Unreachable),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ClusterError),
+        (KafkaError.POLICY_VIOLATION, ClusterError),
+    ],
+)
+def test_errors_are_translated_by_the_table(code: int, kind: type[ClusterError]) -> None:
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(ClusterError) as found, admin._translated("topic x"):
+        raise KafkaException(KafkaError(code))
+    assert type(found.value) is kind
+    assert isinstance(found.value.__cause__, KafkaException)

@@ -1,0 +1,129 @@
+"""The Pulsar admin client against real brokers."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from penstock.brokers.pulsar_admin import (
+    NamespaceState,
+    PulsarAdmin,
+    PulsarTopicState,
+    PulsarUsage,
+    Retention,
+)
+from penstock.embedded.pulsar import Pulsar
+from penstock.errors import ClusterError, ConfigError, Unreachable
+
+
+@pytest.fixture
+def tenant() -> str:
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+@pytest.mark.server
+def test_from_tenant_to_topic(pulsar: Pulsar, tenant: str) -> None:
+    with PulsarAdmin({"url": pulsar.admin_url}) as admin:
+        assert admin.clusters() == ("standalone",)
+        assert not admin.has_tenant(tenant)
+        assert admin.namespace(f"{tenant}/shop") is None
+        admin.create_tenant(tenant)
+        assert admin.has_tenant(tenant)
+        admin.create_namespace(f"{tenant}/shop")
+        assert admin.namespace(f"{tenant}/shop") == NamespaceState(replication=("standalone",))
+        admin.set_policy(f"{tenant}/shop", "retention", Retention(minutes=60, megabytes=-1))
+        admin.set_policy(f"{tenant}/shop", "ttl", 77)
+        admin.set_policy(f"{tenant}/shop", "replication", ("standalone",))
+        assert admin.namespace(f"{tenant}/shop") == NamespaceState(
+            retention=Retention(minutes=60, megabytes=-1), ttl=77, replication=("standalone",)
+        )
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("persistence", ["persistent", "non-persistent"])
+def test_the_life_of_a_topic(pulsar: Pulsar, tenant: str, persistence: str) -> None:
+    base = f"{persistence}://{tenant}/shop"
+    with PulsarAdmin({"url": pulsar.admin_url}) as admin:
+        admin.create_tenant(tenant)
+        admin.create_namespace(f"{tenant}/shop")
+        admin.create_topic(f"{base}/many", 2)
+        admin.add_partitions(f"{base}/many", 3)
+        admin.create_topic(f"{base}/one", 0)
+        admin.set_topic_policy(f"{base}/many", "deduplication", True)
+        found = admin.topics([f"{base}/many", f"{base}/one", f"{base}/none"])
+        assert found == {
+            f"{base}/many": PulsarTopicState(partitions=3, deduplication=True),
+            f"{base}/one": PulsarTopicState(partitions=0),
+            f"{base}/none": None,
+        }
+        assert admin.usage(f"{base}/many") == PulsarUsage(messages=0, subscriptions=())
+        admin.delete_topic(f"{base}/many")
+        admin.delete_topic(f"{base}/one")
+        assert set(admin.topics([f"{base}/many", f"{base}/one"]).values()) == {None}
+
+
+@pytest.mark.server
+def test_a_compaction_threshold(pulsar: Pulsar, tenant: str) -> None:
+    topic = f"persistent://{tenant}/shop/compacted"
+    with PulsarAdmin({"url": pulsar.admin_url}) as admin:
+        admin.create_tenant(tenant)
+        admin.create_namespace(f"{tenant}/shop")
+        admin.create_topic(topic, 1)
+        admin.set_topic_policy(topic, "compaction", 1048576)
+        assert admin.topics([topic])[topic] == PulsarTopicState(partitions=1, compaction=1048576)
+
+
+@pytest.mark.server
+def test_a_refusal_carries_the_reason(pulsar: Pulsar, tenant: str) -> None:
+    with PulsarAdmin({"url": pulsar.admin_url}, name="staging") as admin:
+        admin.create_tenant(tenant)
+        with pytest.raises(ClusterError, match=f"staging refused: tenant {tenant}") as refused:
+            admin.create_tenant(tenant)
+        assert "already exist" in (refused.value.why or "")
+        admin.create_namespace(f"{tenant}/shop")
+        with pytest.raises(ClusterError, match="Invalid retention policy"):
+            admin.set_policy(f"{tenant}/shop", "retention", Retention(minutes=60, megabytes=0))
+
+
+@pytest.mark.server
+def test_a_token_of_each_role(secured_pulsar: Pulsar, tenant: str) -> None:
+    options = {"url": secured_pulsar.admin_url, "ca_file": str(secured_pulsar.ca_file)}
+    with PulsarAdmin({**options, "authorization": f"Bearer {secured_pulsar.token()}"}) as admin:
+        admin.create_tenant(tenant)
+        assert admin.has_tenant(tenant)
+    guest_token = secured_pulsar.token("guest")
+    with PulsarAdmin({**options, "authorization": f"Bearer {guest_token}"}) as guest:
+        with pytest.raises(ClusterError, match="Unauthorized") as refused:
+            guest.has_tenant(tenant)
+        assert guest_token not in str(refused.value)
+        assert refused.value.next
+    with PulsarAdmin(options) as nobody, pytest.raises(ClusterError, match="Authentication required"):
+        nobody.has_tenant(tenant)
+
+
+@pytest.mark.server
+def test_a_certificate_that_nobody_trusts(secured_pulsar: Pulsar) -> None:
+    with (
+        PulsarAdmin({"url": secured_pulsar.admin_url}) as admin,
+        pytest.raises(ClusterError, match="CERTIFICATE") as refused,
+    ):
+        admin.clusters()
+    assert "ca_file" in (refused.value.next or "")
+    assert not isinstance(refused.value, Unreachable)
+
+
+def test_nobody_there() -> None:
+    with PulsarAdmin({"url": "http://127.0.0.1:1"}) as admin, pytest.raises(Unreachable) as unreachable:
+        admin.clusters()
+    assert unreachable.value.exit_code == 5
+
+
+def test_an_address_is_needed() -> None:
+    with pytest.raises(ConfigError, match="admin address"):
+        PulsarAdmin({})
+
+
+def test_certificate_files_that_cannot_be_used() -> None:
+    with pytest.raises(ConfigError, match="certificate files"):
+        PulsarAdmin({"url": "https://127.0.0.1:1", "ca_file": "/nowhere/ca.pem"})
