@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Run Kafka, Pulsar and a schema registry on this machine.")
 
 _COLUMNS = ("server", "state", "pid", "address", "log")
+_NONE_RUN = "no development servers run; next: penstock dev up"
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[kafka|pulsar|registry]...", show_default=False)]
 
@@ -80,15 +81,18 @@ def down() -> None:
 
 @app.command()
 def status() -> None:
-    """Show the servers; the exit code is 1 if none runs."""
+    """Show the servers; the exit code is 1 unless all of them run."""
     from penstock.embedded import supervisor
 
-    state = supervisor.read_state() if supervisor.is_running() else None
-    if state is None or state.failure:
+    running = supervisor.is_running()
+    state = supervisor.read_state() if running else None
+    if state is None or not state.ready:
         output.rows(_COLUMNS, [], current().output)
-        output.talk("no development servers run; next: penstock dev up")
+        output.talk("the development servers are starting" if running else _NONE_RUN)
         raise typer.Exit(1)
-    _show(state)
+    if not _show(state):
+        output.talk("a server has ended by itself; next: penstock dev logs, then penstock dev down")
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -114,12 +118,23 @@ def _dev_file() -> Path:
     return configuration().folder / DEV_FILE
 
 
-def _show(state: State) -> None:
+def _show(state: State) -> bool:
+    """Print a line for each server; give whether all of them run."""
+    from penstock.embedded.supervisor import is_alive
+
+    alive = {name: is_alive(server.pid) for name, server in state.servers.items()}
     rows = [
-        (name, "ready", server.pid, "  ".join(server.addresses.values()), _short(server.log))
+        (
+            name,
+            "ready" if alive[name] else "ended",
+            server.pid,
+            "  ".join(server.addresses.values()),
+            _short(server.log),
+        )
         for name, server in state.servers.items()
     ]
     output.rows(_COLUMNS, rows, current().output)
+    return all(alive.values())
 
 
 def _short(path: str) -> str:

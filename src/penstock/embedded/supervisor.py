@@ -1,12 +1,13 @@
 """The detached process that owns the servers of `penstock dev up`, and what others know of it.
 
 It holds a lock on `dev/lock` while it lives, so that nobody trusts a stale process id, and writes
-`dev/state.json` when the servers are ready or have failed. SIGTERM ends it and them; if it is killed,
-the guards end the servers.
+`dev/state.json` when it begins and when the servers are ready or have failed. SIGTERM ends it and them;
+if it is killed, the guards end the servers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -17,13 +18,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from penstock import errors
 from penstock.embedded.home import penstock_home
 from penstock.embedded.stack import Stack
-from penstock.errors import PenstockError, StartupError
+from penstock.errors import PenstockError, StartupError, UsageError
 
-__all__ = ["ServerState", "State", "down", "home", "is_running", "read_state", "up"]
+__all__ = ["ServerState", "State", "down", "home", "is_alive", "is_running", "read_state", "up"]
+
+_PATIENCE = 2.0
+"""Seconds a supervisor waits for the lock: who looks whether one runs takes it for a moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +42,10 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What the supervisor says of itself: its servers, or why there are none."""
+    """What the supervisor says of itself: its servers once they are ready, or why there are none."""
 
     pid: int
+    ready: bool = False
     servers: dict[str, ServerState] = field(default_factory=dict)
     failure: dict[str, str | None] | None = None
 
@@ -51,29 +57,42 @@ def home() -> Path:
 
 def is_running() -> bool:
     """Whether a supervisor lives: it holds the lock as long as it does."""
-    lock = home() / "lock"
-    if not lock.exists():
+    try:
+        with (home() / "lock").open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
         return False
-    with lock.open("r") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    except BlockingIOError:
+        return True
     return False
 
 
-def read_state() -> State | None:
-    """Give what the last supervisor said, or None if it has said nothing."""
+def is_alive(pid: int) -> bool:
+    """Whether there is a process with this id."""
     try:
-        raw: dict[str, Any] = json.loads((home() / "state.json").read_text(encoding="utf-8"))
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return pid > 0
+
+
+def read_state() -> State | None:
+    """Give what the last supervisor said, or None if it has said nothing that can be read."""
+    try:
+        raw: dict[str, Any] = json.loads((home() / "state.json").read_bytes())
         servers = {name: ServerState(**server) for name, server in raw["servers"].items()}
-        return State(pid=raw["pid"], servers=servers, failure=raw["failure"])
-    except (OSError, ValueError, KeyError, TypeError):
+        state = State(pid=raw["pid"], ready=raw["ready"], servers=servers, failure=raw["failure"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+    return state if isinstance(state.pid, int) and state.pid > 0 else None
 
 
 def up(options: dict[str, Any], *, timeout: float = 240.0) -> State:
     """Start a supervisor with these options of `Stack` and wait until its servers are ready."""
+    if is_running():
+        raise UsageError(
+            "the development servers run already", next="penstock dev status, or penstock dev down"
+        )
     home().mkdir(parents=True, exist_ok=True)
     (home() / "state.json").unlink(missing_ok=True)
     with (home() / "supervisor.log").open("wb") as log:
@@ -99,7 +118,8 @@ def _await_state(process: subprocess.Popen[bytes], timeout: float) -> State:
         if state is not None and state.pid == process.pid:
             if state.failure is not None:
                 raise _failure(state.failure)
-            return state
+            if state.ready:
+                return state
         if process.poll() is not None:
             break
         time.sleep(0.1)
@@ -111,23 +131,31 @@ def _await_state(process: subprocess.Popen[bytes], timeout: float) -> State:
     )
 
 
-def _failure(failure: dict[str, str | None]) -> PenstockError:
-    exc = StartupError(
-        failure["what"] or "", where=failure["where"], why=failure["why"], next=failure["next"]
-    )
-    return exc
+def _told(exc: PenstockError) -> dict[str, str | None]:
+    kind = type(exc).__name__
+    return {"kind": kind, "what": exc.what, "where": exc.where, "why": exc.why, "next": exc.next}
+
+
+def _failure(told: dict[str, str | None]) -> PenstockError:
+    kind = getattr(errors, told["kind"] or "", None)
+    if not (isinstance(kind, type) and issubclass(kind, errors.MachineError)):
+        kind = StartupError
+    return kind(told["what"] or "", where=told["where"], why=told["why"], next=told["next"])
 
 
 def down(*, timeout: float = 60.0) -> bool:
-    """End the supervisor and its servers; False if there was none."""
-    state = read_state()
-    if not is_running() or state is None:
+    """End the supervisor and its servers, also while they start; False if there was none."""
+    if not is_running():
         return False
-    os.kill(state.pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout
+    asked: State | None = None
     while is_running():
-        if time.monotonic() > deadline:
-            os.kill(state.pid, signal.SIGKILL)
+        state = read_state()
+        late = time.monotonic() > deadline
+        if state is not None and (late or asked is None):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(state.pid, signal.SIGKILL if late else signal.SIGTERM)
+            asked = state
         time.sleep(0.05)
     (home() / "state.json").unlink(missing_ok=True)
     return True
@@ -147,9 +175,10 @@ def _supervise(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     home().mkdir(parents=True, exist_ok=True)
-    with (home() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with (home() / "lock").open("a") as lock:
+        _hold(lock)
         try:
+            _write_state(State(pid=os.getpid()))
             with Stack(**options, data=home() / "data") as stack:
                 _write_state(_state_of(stack))
                 while True:
@@ -157,9 +186,19 @@ def _supervise(arguments: Sequence[str]) -> int:
         except KeyboardInterrupt:
             return 0
         except PenstockError as exc:
-            failure = {"what": exc.what, "where": exc.where, "why": exc.why, "next": exc.next}
-            _write_state(State(pid=os.getpid(), failure=failure))
+            _write_state(State(pid=os.getpid(), failure=_told(exc)))
             return 1
+
+
+def _hold(lock: IO[Any]) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                sys.exit("the development servers run already")
+            time.sleep(0.02)
 
 
 def _state_of(stack: Stack) -> State:
@@ -167,7 +206,7 @@ def _state_of(stack: Stack) -> State:
         name: ServerState(pid=server.pid or 0, addresses=server.addresses, log=str(server.log))
         for name, server in stack.servers.items()
     }
-    return State(pid=os.getpid(), servers=servers)
+    return State(pid=os.getpid(), ready=True, servers=servers)
 
 
 def _interrupt(signum: int, frame: object) -> None:

@@ -1,0 +1,231 @@
+"""penstock dev: servers that outlive their terminal, seen and stopped from another, and never orphans."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from penstock.cli.app import main
+from penstock.embedded import supervisor
+from penstock.embedded.artifacts import Fetched, ensure
+from penstock.embedded.home import penstock_home
+
+PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli.app import main; sys.exit(main())"]
+
+
+class Dev:
+    """A project folder in which `penstock dev` is called, each time as a process of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen([*PENSTOCK, "dev", *words], text=True, **pipes)
+
+    def __call__(self, *words: str, code: int = 0) -> tuple[str, str]:
+        with self.begin(*words) as process:
+            said, talk = process.communicate(timeout=240)
+        assert process.returncode == code, talk
+        return said, talk
+
+    def processes(self) -> list[psutil.Process]:
+        """Give every process that names our home or is its supervisor."""
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            words = process.cmdline()
+            supervises = "penstock.embedded.supervisor" in words
+            return str(self.home) in " ".join(words) or (
+                supervises and process.environ().get("PENSTOCK_HOME") == str(self.home)
+            )
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            return False
+
+
+@pytest.fixture
+def dev(isolated_home: Path, tmp_path: Path, real_home: Path) -> Iterator[Dev]:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "jars").symlink_to(real_home / "jars")
+    ensure(["kafka", "pulsar", "registry"])
+    made = Dev(home)
+    yield made
+    supervisor.down()
+    for process in made.processes():
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def real_home() -> Path:
+    home = penstock_home()
+    (home / "jars").mkdir(parents=True, exist_ok=True)
+    return home
+
+
+def await_that(condition: Callable[[], object], within: float = 90.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_up_status_logs_and_down(dev: Dev, isolated_home: Path) -> None:
+    said, talk = dev("up", "-o", "json")
+    servers = {row["server"]: row for row in json.loads(said)}
+    assert set(servers) == {"kafka", "pulsar", "registry"}
+    assert {row["state"] for row in servers.values()} == {"ready"}
+    assert "penstock dev down" in talk
+
+    # The servers live without the terminal that started them, and another one sees them.
+    assert json.loads(dev("status", "-o", "json")[0]) == list(servers.values())
+    assert dev("status")[0].splitlines()[0].split() == ["server", "state", "pid", "address", "log"]
+    for row in servers.values():
+        host, _, port = row["address"].split("//")[-1].split("/")[0].split(" ")[0].rpartition(":")
+        socket.create_connection((host, int(port)), timeout=60).close()
+
+    # A context for them is there and its servers are reached.
+    found, _ = subprocess.Popen(
+        [*PENSTOCK, "doctor", "-o", "json"], stdout=subprocess.PIPE, text=True
+    ).communicate(timeout=60)
+    checks = {check["name"]: check["ok"] for check in json.loads(found)}
+    assert checks["kafka"] and checks["pulsar"] and checks["registry"]
+
+    _, talk = dev("up", code=2)
+    assert "the development servers run already" in talk
+
+    logs, _ = dev("logs", "kafka", "-n", "1000")
+    assert "Kafka Server started" in logs
+    assert len(dev("logs", "-n", "3")[0].splitlines()) == 9
+
+    os.kill(servers["registry"]["pid"], signal.SIGKILL)
+    await_that(lambda: not supervisor.is_alive(servers["registry"]["pid"]))
+    states = {row["server"]: row["state"] for row in json.loads(dev("status", "-o", "json", code=1)[0])}
+    assert states == {"kafka": "ready", "pulsar": "ready", "registry": "ended"}
+
+    assert dev("down")[1].endswith("the development servers are down\n")
+    assert dev.processes() == []
+    assert json.loads(dev("status", "-o", "json", code=1)[0]) == []
+    assert main(["context", "show"]) == 2
+    assert "no development servers were running" in dev("down")[1]
+    assert (dev.home / "dev" / "data" / "kafka" / "data" / "meta.properties").exists()
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_a_killed_supervisor_leaves_no_server(dev: Dev) -> None:
+    dev("up", "kafka")
+    state = supervisor.read_state()
+    assert state is not None
+    assert len(dev.processes()) == 3  # supervisor, guard, server
+    os.kill(state.pid, signal.SIGKILL)
+    await_that(lambda: dev.processes() == [])
+    said, talk = dev("status", code=1)
+    assert "no development servers run" in talk
+    assert str(state.pid) not in said
+    dev("up", "kafka")
+    dev("down")
+
+
+@pytest.mark.server
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["ctrl-c", "down"])
+def test_a_start_that_is_interrupted_leaves_nothing(dev: Dev, end: str, isolated_home: Path) -> None:
+    with dev.begin("up") as up:
+        await_that(lambda: any("@" in word for p in dev.processes() for word in words_of(p)))
+        if end == "ctrl-c":
+            up.send_signal(signal.SIGINT)
+        else:
+            assert "are down" in dev("down")[1]
+        _, talk = up.communicate(timeout=120)
+    assert (up.returncode, "Traceback" in talk) == (130 if end == "ctrl-c" else 1, False)
+    assert dev.processes() == []
+    assert not supervisor.is_running()
+    assert not (isolated_home / ".penstock" / "dev.yaml").exists()
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+@pytest.mark.server
+def test_a_taken_port_is_told_and_leaves_nothing(dev: Dev, isolated_home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        said, talk = dev("up", "kafka", "--kafka-port", port, code=1)
+    assert said == ""
+    assert f"error[PK103] port {port} on 127.0.0.1 is taken" in talk
+    assert "set kafka port to another port" in talk
+    assert dev.processes() == []
+    assert not (isolated_home / ".penstock" / "dev.yaml").exists()
+    assert "no development servers run" in dev("status", code=1)[1]
+
+
+# What needs no server
+
+
+def test_a_server_that_is_not_known(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dev", "up", "kafka", "zookeeper"]) == 2
+    assert "there is no embedded server zookeeper" in capsys.readouterr().err
+    assert not supervisor.home().exists()
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "many"])
+def test_a_port_that_is_none(isolated_home: Path, port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dev", "up", "--kafka-port", port]) == 2
+    assert "--kafka-port" in capsys.readouterr().err
+
+
+def test_logs_of_nothing(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dev", "logs"]) == 2
+    assert "there are no such logs" in capsys.readouterr().err
+
+
+def test_status_of_nothing(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dev", "status", "-o", "json"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == []
+    assert "penstock dev up" in captured.err
+
+
+def test_no_network_ends_up_before_anything_starts(
+    isolated_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+    monkeypatch.setenv("PENSTOCK_MAVEN_MIRROR", nowhere)
+    assert main(["dev", "up", "registry"]) == 1
+    talk = capsys.readouterr().err
+    assert "error[PK102] 1 jars could not be fetched: io.apicurio:apicurio-registry-app" in talk
+    assert str(penstock_home() / "jars") in talk
+    assert not supervisor.is_running()
+
+
+def test_the_bar_counts_files_and_megabytes(
+    isolated_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.cli.fetching import fetch
+
+    def ensure(_locks: object, progress: Callable[[Fetched], None]) -> None:
+        for files in (1, 4):
+            progress(Fetched(files=files, of_files=4, bytes=files * 10**7, of_bytes=4 * 10**7))
+
+    monkeypatch.setattr("penstock.embedded.artifacts.ensure", ensure)
+    fetch(["spark"])
+    assert capsys.readouterr().err.startswith("fetching jars: 4 of 4 files, 40 of 40 MB: 100 in")
