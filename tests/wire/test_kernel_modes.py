@@ -87,7 +87,7 @@ def test_the_kernels_are_plain_python_when_jit_is_off() -> None:
 
 SAME_TESTS = (
     "tests/wire/test_kernels.py",
-    "tests/wire/kafka/test_requests.py",
+    "tests/wire/kafka/test_produce_request.py",
     "tests/wire/pulsar/test_commands.py",
     "tests/wire/pulsar/test_entry.py",
     "tests/gateway/test_mapping.py",
