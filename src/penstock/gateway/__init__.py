@@ -1,1 +1,13 @@
-"""The Kafka protocol served on Pulsar."""
+"""The Kafka protocol served on Pulsar.
+
+| module | knows |
+|---|---|
+| server | sockets: one connection is one ordered pipeline of answers, with budgets and back-pressure |
+| connection | the same without sockets: bytes in, requests out, answers in order |
+| dispatch | which handler serves which API in which versions; ApiVersions is computed from it |
+| handler | what a handler is given and what it gives |
+| apis | one module a Kafka API |
+| ports | what handlers ask of the storage behind them; Pulsar and the in-memory twin serve it |
+| entities | rare answers from plain values |
+| mapping | Kafka batches to Pulsar entries and back |
+"""

@@ -1,0 +1,84 @@
+"""Metadata (3), versions 0 to 13.
+
+Topics by name or, from 12 on, by id; all of them for null (from 1 on; version 0 asks with an empty list).
+Version 4 lets the client forbid that a topic is made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from penstock.errors import ApiError
+from penstock.gateway.handler import Body, Handler, Request, Services
+from penstock.gateway.ports import NewTopic, Topic
+from penstock.wire.kafka import ErrorCode
+from penstock.wire.kafka.answers.metadata import (
+    Broker,
+    MetadataAnswer,
+    PartitionMetadata,
+    TopicMetadata,
+    encode_metadata,
+)
+
+__all__ = ["API"]
+
+
+async def _handle(request: Request, services: Services) -> Body:
+    nodes = services.cluster.nodes(request.listener)
+    answer = MetadataAnswer(
+        brokers=tuple(Broker(node.id, node.host, node.port) for node in nodes),
+        topics=tuple([await _describe(topic, services) for topic in await _wanted(request, services)]),
+        cluster_id=services.cluster.cluster_id,
+        controller_id=services.cluster.node_id,
+    )
+    return (encode_metadata(answer, request.version),)
+
+
+async def _wanted(request: Request, services: Services) -> list[Topic | TopicMetadata]:
+    asked = request.body.topics
+    if asked is None or (request.version == 0 and not asked):
+        return list(await services.topics.all())
+    may_create = getattr(request.body, "allow_auto_topic_creation", True)
+    return [await _find(topic, may_create, services) for topic in asked]
+
+
+async def _find(asked: Any, may_create: bool, services: Services) -> Topic | TopicMetadata:
+    topic_id = getattr(asked, "topic_id", None) or UUID(int=0)
+    if asked.name is None:
+        found = await services.topics.by_id(topic_id)
+        unknown = TopicMetadata(name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+        return found or unknown
+    try:
+        found = await services.topics.get(asked.name)
+        if found is None and may_create and services.settings.auto_create_topics:
+            wanted = NewTopic(name=asked.name, partitions=services.settings.default_partitions)
+            found = await services.topics.create(wanted)
+    except ApiError as exc:
+        return TopicMetadata(name=asked.name, error_code=exc.error_code)
+    missing = TopicMetadata(name=asked.name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return found or missing
+
+
+async def _describe(topic: Topic | TopicMetadata, services: Services) -> TopicMetadata:
+    if isinstance(topic, TopicMetadata):
+        return topic
+    partitions = []
+    for index in range(topic.partitions):
+        leader = await services.cluster.leader(topic.name, index)
+        error = ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+        nodes = (leader,) if leader >= 0 else ()
+        partitions.append(
+            PartitionMetadata(
+                index=index, leader_id=leader, error_code=error, leader_epoch=0, replicas=nodes, in_sync=nodes
+            )
+        )
+    return TopicMetadata(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=tuple(partitions),
+    )
+
+
+API = Handler(3, 0, 13, _handle)

@@ -1,0 +1,61 @@
+"""One client connection without its socket: bytes in, requests out, answers in the order of the requests.
+
+Kafka demands that answers come in the order of the requests, whichever is ready first. A request takes a slot
+when it comes; a slot that is filled goes out when all before it have gone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from penstock.wire.buffer import Buffer
+from penstock.wire.framing import FrameBuffer
+from penstock.wire.kafka import RequestHeader, decode_request_header
+
+__all__ = ["Connection", "Slot"]
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """The place of one request in the order of answers."""
+
+    header: RequestHeader
+    frame: memoryview
+    size: int
+    answer: Sequence[Buffer] | None = field(default=None)
+    """None until it is known; empty if the client wants none."""
+
+
+class Connection:
+    """The order of one connection, and how much of it is under way."""
+
+    def __init__(self, *, max_request_bytes: int) -> None:
+        self.input = FrameBuffer(limit=max_request_bytes)
+        self._slots: deque[Slot] = deque()
+        self.bytes_under_way = 0
+
+    def __len__(self) -> int:
+        """Count the requests under way."""
+        return len(self._slots)
+
+    def requests(self) -> Iterator[Slot]:
+        """Give a slot for every whole request that has come; WireError if the bytes make no sense."""
+        for frame in self.input.frames():
+            # The frame lives in the input buffer, which the next bytes will overwrite.
+            kept = memoryview(bytes(frame))
+            slot = Slot(decode_request_header(kept), kept, len(kept))
+            self._slots.append(slot)
+            self.bytes_under_way += slot.size
+            yield slot
+
+    def answer(self, slot: Slot, pieces: Sequence[Buffer]) -> list[Buffer]:
+        """Fill a slot; give all that may now be written."""
+        slot.answer = pieces
+        out: list[Buffer] = []
+        while self._slots and self._slots[0].answer is not None:
+            done = self._slots.popleft()
+            self.bytes_under_way -= done.size
+            out.extend(done.answer or ())
+        return out

@@ -1,0 +1,67 @@
+"""Which handler serves which API: the one table from which ApiVersions and the documentation are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.gateway.apis import (
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    fetch,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from penstock.gateway.handler import Body, Handler, Request, Services
+from penstock.wire.kafka import APIS, RequestHeader, decode_request
+from penstock.wire.kafka.apis import API_VERSIONS, PRODUCE, PRODUCE_ADVERTISED_FROM
+
+__all__ = ["HANDLERS", "Unserved", "advertised", "serve"]
+
+_MODULES = (
+    *(api_versions, create_partitions, create_topics, delete_records, delete_topics, describe_cluster),
+    *(describe_configs, fetch, find_coordinator, incremental_alter_configs, init_producer_id, list_offsets),
+    *(metadata, offset_for_leader_epoch, produce),
+)
+HANDLERS: Final[Mapping[int, Handler]] = {module.API.key: module.API for module in _MODULES}
+
+
+class Unserved(Exception):
+    """The API or version is not served: Kafka closes the connection, for there is no form to answer in."""
+
+
+def advertised() -> tuple[tuple[int, int, int], ...]:
+    """Give key, lowest and highest version of every API, as ApiVersions tells it."""
+    rows = [(handler.key, _lowest(handler), handler.highest) for handler in HANDLERS.values()]
+    return tuple(sorted(rows))
+
+
+def _lowest(handler: Handler) -> int:
+    return PRODUCE_ADVERTISED_FROM if handler.key == PRODUCE else handler.lowest
+
+
+async def serve(header: RequestHeader, frame: memoryview, listener: str, services: Services) -> Body:
+    """Decode and serve one request; Unserved if nobody serves it."""
+    handler = HANDLERS.get(header.api_key)
+    if handler is None or not handler.lowest <= header.api_version <= handler.highest:
+        if header.api_key == API_VERSIONS:
+            return api_versions.unsupported(services)
+        name = APIS[header.api_key].name if header.api_key in APIS else str(header.api_key)
+        raise Unserved(f"{name} v{header.api_version}")
+    request = Request(
+        version=header.api_version,
+        body=decode_request(header, frame),
+        listener=listener,
+        client_id=header.client_id,
+    )
+    return await handler.handle(request, services)

@@ -1,0 +1,199 @@
+"""The sockets of the gateway: each connection one ordered pipeline, with bounds on all that is under way.
+
+Reading stops while a connection has too many requests or bytes under way, or while its client does not read
+its answers. `drain` lets what is under way finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.errors import PenstockError, WireError
+from penstock.gateway.connection import Connection, Slot
+from penstock.gateway.dispatch import Unserved, serve
+from penstock.gateway.handler import Services
+from penstock.wire.buffer import Buffer
+from penstock.wire.kafka import response_pieces
+
+__all__ = ["Limits", "Server"]
+
+log = logging.getLogger("penstock.gateway")
+
+_READ_SIZE = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much one connection, and the whole process, may have under way."""
+
+    requests_per_connection: int = 100
+    bytes_per_connection: int = 64 * 1024 * 1024
+    connections: int = 5000
+    idle_seconds: float = 600.0
+
+
+class Server:
+    """Listens on one address and serves every client that connects."""
+
+    def __init__(self, services: Services, *, listener: str = "kafka", limits: Limits | None = None) -> None:
+        self.services = services
+        self.listener = listener
+        self.limits = limits or Limits()
+        self.clients: set[Client] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; give the address, with the port that was chosen for 0."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Client(self), host, port)
+        address = self._server.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def drain(self, timeout: float = 10.0) -> None:
+        """Stop listening, let what is under way finish, close every connection."""
+        if self._server is not None:
+            self._server.close()
+        tasks = [task for client in self.clients for task in client.tasks]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout)
+        for client in list(self.clients):
+            client.close()
+        if self._server is not None:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._server.wait_closed(), timeout)
+
+
+class Client(asyncio.BufferedProtocol):
+    """One connection."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._limits = server.limits
+        self._connection = Connection(max_request_bytes=server.services.settings.max_request_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._reading = True
+        self._writable = True
+        self._idle: asyncio.TimerHandle | None = None
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.peer = "?"
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a new connection, if there is room for it."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.peer = str(transport.get_extra_info("peername"))
+        if len(self._server.clients) >= self._limits.connections:
+            log.warning("refused %s: %d connections are open", self.peer, len(self._server.clients))
+            transport.close()
+            return
+        self._server.clients.add(self)
+        self._touch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give up what is under way for a client that is gone."""
+        self._server.clients.discard(self)
+        if self._idle is not None:
+            self._idle.cancel()
+        for task in self.tasks:
+            task.cancel()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Give room for what the socket has."""
+        return self._connection.input.writable(_READ_SIZE)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Begin every request that is whole now."""
+        self._connection.input.wrote(nbytes)
+        self._touch()
+        try:
+            for slot in self._connection.requests():
+                self._begin(slot)
+        except WireError as exc:
+            log.warning("closed %s: %s", self.peer, exc)
+            self.close()
+        self._regulate()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: take no more requests."""
+        self._writable = False
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._writable = True
+        self._regulate()
+
+    # What we do
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _begin(self, slot: Slot) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(slot))
+        # Held, because the loop keeps only a weak reference to a task.
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _serve(self, slot: Slot) -> None:
+        header = slot.header
+        try:
+            body = await serve(header, slot.frame, self._server.listener, self._server.services)
+        except (Unserved, WireError) as exc:
+            log.warning("closed %s: %s", self.peer, exc)
+            self.close()
+            return
+        except PenstockError as exc:
+            log.error("closed %s: %s", self.peer, exc)
+            self.close()
+            return
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("closed %s: a bug while serving API %d", self.peer, header.api_key)
+            self.close()
+            return
+        version = header.api_version if header.supported else 0
+        pieces: Sequence[Buffer] = ()
+        if body is not None:
+            pieces = response_pieces(header.api_key, version, header.correlation_id, body)
+        self._write(self._connection.answer(slot, pieces))
+
+    def _write(self, pieces: Sequence[Buffer]) -> None:
+        if pieces and self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(pieces)
+        self._touch()
+        self._regulate()
+
+    def _regulate(self) -> None:
+        """Read only while there is room for more."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        room = (
+            self._writable
+            and len(self._connection) < self._limits.requests_per_connection
+            and self._connection.bytes_under_way < self._limits.bytes_per_connection
+        )
+        if room != self._reading:
+            self._reading = room
+            (self._transport.resume_reading if room else self._transport.pause_reading)()
+
+    def _touch(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        loop = asyncio.get_running_loop()
+        self._idle = loop.call_later(self._limits.idle_seconds, self._end_idle)
+
+    def _end_idle(self) -> None:
+        if self.tasks:
+            self._touch()
+        else:
+            log.info("closed %s: idle", self.peer)
+            self.close()
