@@ -113,3 +113,23 @@ def test_all_run_without_the_gil_and_most_with_bounds_checks() -> None:
     unchecked = {name for name, made in kernels().items() if not made.targetoptions["boundscheck"]}
     # These check their ranges once and then loop.
     assert unchecked == {"penstock.wire.kernels.copying.copy", "penstock.wire.kernels.utf8._is_ascii"}
+
+
+def test_a_missing_package_is_named() -> None:
+    code = """
+import importlib, sys
+from penstock.errors import MissingExtra
+for missing, module in (
+    ("numpy", "penstock.wire.buffer"),
+    ("numba", "penstock.wire.kernels"),
+    ("google.protobuf.message", "penstock.wire.pulsar"),
+):
+    sys.modules[missing] = None
+    try:
+        importlib.import_module(module)
+    except MissingExtra as error:
+        print(error.module, error.next)
+    del sys.modules[missing]
+"""
+    named = [line.split()[0] for line in python(code).splitlines()]
+    assert named == ["numpy", "numba", "protobuf"]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from penstock.errors import MissingExtra
+
+try:
+    import numpy as np
+    from numpy.typing import NDArray
+except ImportError as exc:
+    raise MissingExtra("gateway", "numpy", purpose="reading and writing batches") from exc
 
 __all__ = ["Buffer", "as_array"]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import resource
+import sys
 
 import pytest
 from aiokafka import codec as aiokafka_codec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import RecordsError
+from penstock.errors import MissingExtra, RecordsError
 from penstock.wire.kafka.compression import Compression, compress, compress_snappy_java, decompress
 from penstock.wire.kafka.error_codes import ErrorCode
 
@@ -85,6 +86,12 @@ def test_a_broken_snappy_java_stream_is_refused(data: bytes) -> None:
     with pytest.raises(RecordsError) as caught:
         decompress(Compression.SNAPPY, data, 1000)
     assert caught.value.error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    with pytest.raises(MissingExtra, match="cramjam"):
+        decompress(Compression.GZIP, b"", 10)
 
 
 @pytest.mark.parametrize("number", [5, 6, 7])

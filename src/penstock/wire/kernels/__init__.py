@@ -19,6 +19,7 @@ same source as plain Python.
 
 from __future__ import annotations
 
+from penstock.wire.kernels import jit
 from penstock.wire.kernels.base64 import base64_decoded_size, base64_size, decode_base64, encode_base64
 from penstock.wire.kernels.checksum import crc32c, crc32c_range
 from penstock.wire.kernels.copying import copy, write_u32
@@ -69,6 +70,7 @@ __all__ = [
     "decode_base64",
     "encode_base64",
     "is_utf8",
+    "jit",
     "kernel",
     "murmur2",
     "partition_of",

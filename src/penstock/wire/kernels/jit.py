@@ -12,13 +12,12 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, TypeVar, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from penstock.errors import MissingExtra
 
 try:
+    import numpy as np
     from numba import config, njit, types
+    from numpy.typing import NDArray
 except ImportError as exc:
     raise MissingExtra("gateway", "numba", purpose="transcoding batches") from exc
 

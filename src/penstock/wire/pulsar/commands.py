@@ -12,14 +12,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from penstock.errors import WireError
+from penstock.errors import MissingExtra, WireError
 from penstock.wire.buffer import as_array
 from penstock.wire.kernels.protobuf import ERRORS
 from penstock.wire.pulsar import hot
 from penstock.wire.pulsar.message_id import MessageId
-from penstock.wire.pulsar.pulsar_pb2 import BaseCommand
+
+try:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    from penstock.wire.pulsar.pulsar_pb2 import BaseCommand
+except ImportError as exc:
+    raise MissingExtra("gateway", "protobuf", purpose="speaking with Pulsar") from exc
 
 __all__ = ["Command", "Message", "SendReceipt", "decode_command", "encode_command", "encode_flow"]
 

@@ -193,6 +193,50 @@ def _write_field(out: ByteArray, at: int, tag: int, value: int) -> int:
     return write_uvarint(out, at + 1, value)
 
 
+@kernel(INT(OUT, INT, INT, INT, INT, INT, INT))
+def _write_command(
+    out: ByteArray, at: int, size: int, producer_id: int, sequence_id: int, messages: int, highest: int
+) -> int:
+    """Write BaseCommand with a CommandSend of `size` bytes."""
+    out[at] = 1 << 3
+    out[at + 1] = _SEND
+    out[at + 2] = _SEND << 3 | _LENGTH
+    at = write_uvarint(out, at + 3, size)
+    at = _write_field(out, at, 1 << 3, producer_id)
+    at = _write_field(out, at, 2 << 3, sequence_id)
+    at = _write_field(out, at, 3 << 3, messages)
+    return _write_field(out, at, 6 << 3, highest)
+
+
+@kernel(INT(OUT, INT, BYTES, INT, INT, INT, INT, INT, INT))
+def _write_metadata(
+    out: ByteArray,
+    at: int,
+    name: ByteArray,
+    sequence_id: int,
+    publish_time: int,
+    compression: int,
+    uncompressed: int,
+    messages: int,
+    highest: int,
+) -> int:
+    """Write MessageMetadata."""
+    out[at] = 1 << 3 | _LENGTH
+    at = write_uvarint(out, at + 1, len(name))
+    at = copy(name, 0, out, at, len(name))
+    at = _write_field(out, at, 2 << 3, sequence_id)
+    at = _write_field(out, at, 3 << 3, publish_time)
+    at = _write_field(out, at, 8 << 3, compression)
+    at = _write_field(out, at, 9 << 3, uncompressed)
+    at = _write_field(out, at, 11 << 3, messages)
+    if highest >= 0:
+        # Field 24 is the only one whose tag needs two bytes.
+        out[at] = 0xC0
+        out[at + 1] = 0x01
+        at = write_uvarint(out, at + 2, highest)
+    return at
+
+
 @kernel(PAIR(OUT, INT, INT, BYTES, INT, INT, INT, INT, INT, INT, INT))
 def write_send(
     out: ByteArray,
@@ -219,34 +263,16 @@ def write_send(
     metadata += _field_size(compression) + _field_size(uncompressed) + _field_size(messages)
     metadata += 0 if highest < 0 else 2 + uvarint_size(highest)
     base = 3 + uvarint_size(command) + command
-    start = payload - metadata - 10 - base - 8
+    # Two sizes, the command; magic, checksum and a size; the metadata.
+    start = payload - 8 - base - 10 - metadata
     if start < 0:
         return TRUNCATED, 0
     at = write_u32(out, start, end - start - 4)
     at = write_u32(out, at, base)
-    out[at] = 1 << 3
-    out[at + 1] = _SEND
-    out[at + 2] = _SEND << 3 | _LENGTH
-    at = write_uvarint(out, at + 3, command)
-    at = _write_field(out, at, 1 << 3, producer_id)
-    at = _write_field(out, at, 2 << 3, sequence_id)
-    at = _write_field(out, at, 3 << 3, messages)
-    at = _write_field(out, at, 6 << 3, highest)
+    at = _write_command(out, at, command, producer_id, sequence_id, messages, highest)
     out[at] = _MAGIC_HIGH
     out[at + 1] = _CHECKSUM
     checksum = at + 2
     at = write_u32(out, checksum + 4, metadata)
-    out[at] = 1 << 3 | _LENGTH
-    at = write_uvarint(out, at + 1, len(name))
-    at = copy(name, 0, out, at, len(name))
-    at = _write_field(out, at, 2 << 3, sequence_id)
-    at = _write_field(out, at, 3 << 3, publish_time)
-    at = _write_field(out, at, 8 << 3, compression)
-    at = _write_field(out, at, 9 << 3, uncompressed)
-    at = _write_field(out, at, 11 << 3, messages)
-    if highest >= 0:
-        # Field 24 is the only one whose tag needs two bytes.
-        out[at] = 0xC0
-        out[at + 1] = 0x01
-        write_uvarint(out, at + 2, highest)
+    _write_metadata(out, at, name, sequence_id, publish_time, compression, uncompressed, messages, highest)
     return start, checksum
