@@ -20,6 +20,7 @@ WireError when it talks nonsense.
 
 from __future__ import annotations
 
+from penstock.brokers.pulsar.admin import Admin
 from penstock.brokers.pulsar.client import PulsarClient
 from penstock.brokers.pulsar.consumer import Consumer, SubscriptionType
 from penstock.brokers.pulsar.options import Options
@@ -32,6 +33,7 @@ from penstock.brokers.pulsar.window import Receipt
 
 __all__ = [
     "AccessMode",
+    "Admin",
     "Broker",
     "Consumer",
     "Delivery",

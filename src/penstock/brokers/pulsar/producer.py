@@ -113,8 +113,8 @@ class Producer(Session):
     async def send_message(self, metadata: Any, payload: Buffer) -> asyncio.Future[Receipt]:
         """Send an entry with any MessageMetadata; producer name and sequence id are filled in."""
         async with self._turn:
+            metadata.producer_name, metadata.sequence_id = self.name, 0
             await self._room(metadata.ByteSize() + len(payload) + _HEAD_BYTES)
-            metadata.producer_name = self.name
             metadata.sequence_id = sequence_id = self._next_sequence_id
             send = CommandSend(
                 producer_id=self.producer_id,
@@ -179,6 +179,7 @@ class Producer(Session):
     def on_receipt(self, receipt: SendReceipt) -> None:
         """Answer the head of the queue."""
         self._window.receive(receipt)
+        self._useful = True
 
     def on_send_error(self, error: Any) -> None:
         """Fail the entry, or the producer, or open again and send once more."""

@@ -12,8 +12,8 @@ from penstock.brokers.pulsar.message_ids import from_wire, to_wire
 from penstock.brokers.pulsar.session import Cluster
 from penstock.brokers.pulsar.subscription import Delivery, Subscription
 from penstock.errors import Unreachable
-from penstock.wire.pulsar import EARLIEST, LATEST, MessageId
-from penstock.wire.pulsar.pulsar_pb2 import CommandGetLastMessageId, CommandSubscribe
+from penstock.wire.pulsar import EARLIEST, LATEST, MessageId, encode_command
+from penstock.wire.pulsar.pulsar_pb2 import CommandAck, CommandGetLastMessageId, CommandSubscribe
 
 __all__ = ["Reader"]
 
@@ -38,6 +38,8 @@ class Reader(Subscription[T]):
         self._read_compacted = read_compacted
         self._name = f"penstock-{secrets.token_hex(8)}"
         self._lives = count()
+        self._life = 0
+        self._moved = False
 
     async def seek(self, start: MessageId) -> None:
         """Go on with the entry at `start`; what waits in the queue is dropped."""
@@ -45,23 +47,47 @@ class Reader(Subscription[T]):
         self._forget()
         self._start = _at(start)
         connection.consumers.pop(self._consumer_id, None)
+        self._useful = True
         self.on_lost(connection, Unreachable("the reader was moved"))
+        await self._attached()
+
+    async def seek_to_time(self, publish_time: int) -> None:
+        """Go on with the first entry published at or after a time in milliseconds."""
+        # The broker moves the cursor of our subscription, which then is joined once more.
+        self._moved = True
+        self._start = EARLIEST
+        await self._seek(message_publish_time=publish_time)
         await self._attached()
 
     async def _attach(self, connection: Connection) -> None:
         await super()._attach(connection)
-        if self._start == LATEST and self.received is None:
-            # From now on the place is fixed: nothing is missed if we are lost before the first entry.
-            command = CommandGetLastMessageId(consumer_id=self._consumer_id, request_id=0)
-            answer = await connection.request(command)
-            last = from_wire(answer.last_message_id)
-            self._start = last._replace(batch_index=-1) if last.entry_id >= 0 else EARLIEST
+        moved, self._moved = self._moved, False
+        if self.received is None and (moved or self._start == LATEST):
+            await self._fix_start(connection, moved)
+
+    async def _fix_start(self, connection: Connection, moved: bool) -> None:
+        """Learn the place we are at, so that nothing is missed if we are lost before the first entry."""
+        command = CommandGetLastMessageId(consumer_id=self._consumer_id, request_id=0)
+        answer = await connection.request(command)
+        place = from_wire(answer.consumer_mark_delete_position if moved else answer.last_message_id)
+        self._start = _behind(place) if place.ledger_id >= 0 else EARLIEST
+
+    def _on_grant(self, connection: Connection) -> None:
+        """Tell the broker how far we are whenever we ask for more: it shows the rest as backlog."""
+        if self.received is not None:
+            done = [to_wire(self.received)]
+            command = CommandAck(
+                consumer_id=self._consumer_id, ack_type=CommandAck.CUMULATIVE, message_id=done
+            )
+            connection.write(encode_command(command))
 
     def _command(self, consumer_id: int) -> Any:
+        if not self._moved:
+            self._life = next(self._lives)
         return CommandSubscribe(
             topic=self.topic,
             # A new name each time: the cursor of a former one may live on for a moment.
-            subscription=f"{self._name}-{next(self._lives)}",
+            subscription=f"{self._name}-{self._life}",
             sub_type=CommandSubscribe.EXCLUSIVE,
             consumer_id=consumer_id,
             request_id=0,

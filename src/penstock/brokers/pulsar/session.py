@@ -52,6 +52,9 @@ class Session(ABC):
         self._lost = asyncio.Event()
         self._opened = asyncio.Event()
         self._tasks = Tasks()
+        self._backoff = BackOff(first=self._options.first_delay, longest=self._options.longest_delay)
+        self._useful = False
+        """Whether the present life has brought anything; one that has not is followed by a delay."""
 
     # What each kind adds
 
@@ -99,8 +102,14 @@ class Session(ABC):
             self._lost.set()
 
     async def _keep(self) -> None:
+        clock = asyncio.get_running_loop().time
         while self.error is None:
+            opened = clock()
             await self._lost.wait()
+            if self._useful or clock() - opened > self._options.longest_delay:
+                self._backoff.reset()
+            else:
+                await asyncio.sleep(self._backoff.next())
             try:
                 await self._attach_with_retries(first=False)
                 self.reconnects += 1
@@ -108,14 +117,13 @@ class Session(ABC):
                 self._end(exc)
 
     async def _attach_with_retries(self, *, first: bool) -> None:
-        backoff = BackOff(first=self._options.first_delay, longest=self._options.longest_delay)
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._options.open_timeout
         while True:
             try:
                 return await self._attach_once()
             except PenstockError as exc:
-                delay = backoff.next()
+                delay = self._backoff.next()
                 if not (is_retriable(exc) or (not first and _is_ourselves(exc))):
                     raise
                 if first and clock() + delay > deadline:
@@ -126,6 +134,7 @@ class Session(ABC):
         broker = await self._cluster.lookup.broker_of(self.topic)
         connection = await self._cluster.pool.get(broker)
         self._lost.clear()
+        self._useful = False
         await self._attach(connection)
         if not self._lost.is_set():
             self._opened.set()

@@ -147,6 +147,7 @@ class Subscription(Session, Generic[T]):
             # The broker closes the consumer when it moves a cursor: we come back after it.
             await connection.request(CommandSeek(consumer_id=consumer_id, request_id=0, **where))
         finally:
+            self._useful = True
             self.on_lost(connection, Unreachable("the cursor was moved"))
 
     def _forget(self) -> None:
@@ -193,6 +194,7 @@ class Subscription(Session, Generic[T]):
             self._overflow()
             return
         self.received = message.message_id
+        self._useful = True
         self._put(Delivery(message.message_id, message.redelivery_count, entry, data))
         self._ask_for_more()
 
@@ -231,9 +233,16 @@ class Subscription(Session, Generic[T]):
 
     def _ask_for_more(self) -> None:
         if self._connection is not None and self._opened.is_set():
-            permits = self._flow.grant()
-            if permits:
-                self._connection.write(encode_flow(self._consumer_id, permits))
+            self._grant(self._connection)
+
+    def _grant(self, connection: Connection) -> None:
+        permits = self._flow.grant()
+        if permits:
+            self._on_grant(connection)
+            connection.write(encode_flow(self._consumer_id, permits))
+
+    def _on_grant(self, connection: Connection) -> None:
+        """Say more than FLOW, if a kind of subscription wants to."""
 
     # The life
 
@@ -255,9 +264,7 @@ class Subscription(Session, Generic[T]):
         except PenstockError:
             connection.consumers.pop(self._consumer_id, None)
             raise
-        permits = self._flow.grant()
-        if permits:
-            connection.write(encode_flow(self._consumer_id, permits))
+        self._grant(connection)
 
     async def _leave(self, connection: Connection) -> None:
         connection.consumers.pop(self._consumer_id, None)

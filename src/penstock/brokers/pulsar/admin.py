@@ -1,0 +1,224 @@
+"""The admin REST calls that a gateway needs: topics, policies, places in a topic, cursors (version 2).
+
+Topic names are full, and one of a partitioned topic names the partition where a place is asked for.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import quote
+
+from penstock.brokers.pulsar.rest import AsyncRest
+from penstock.brokers.rest import Answer
+from penstock.config.secret import Secret
+from penstock.errors import ClusterError, UsageError
+from penstock.wire.pulsar import MessageId
+
+__all__ = ["Admin", "EntryIndex"]
+
+_NOT_FOUND: Final = 404
+_INDEX: Final = "x-pulsar-broker-entry-metadata-index"
+_COUNT: Final = "x-pulsar-num-batch-message"
+
+
+class EntryIndex(NamedTuple):
+    """What the broker-entry metadata and the batch say about an entry."""
+
+    last_index: int
+    """The index of the last message in the entry."""
+    num_messages: int
+
+
+class Admin:
+    """An asyncio client of the admin API; the token is read again for each request."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: Secret | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        base = f"{url.rstrip('/')}/admin/v2"
+        self._rest = AsyncRest(base, name="pulsar", token=token, tls=tls, timeout=timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._rest.aclose()
+
+    # Topics
+
+    async def topics(self, namespace: str) -> tuple[str, ...]:
+        """Name the persistent topics of `tenant/namespace`, each partition by itself."""
+        return tuple(sorted(await self._get(f"/persistent/{quote(namespace)}", f"namespace {namespace}")))
+
+    async def partitioned_topics(self, namespace: str) -> tuple[str, ...]:
+        """Name the topics of `tenant/namespace` that have partitions."""
+        path = f"/persistent/{quote(namespace)}/partitioned"
+        return tuple(sorted(await self._get(path, f"namespace {namespace}")))
+
+    async def create_topic(self, topic: str, partitions: int = 0) -> None:
+        """Create a topic; 0 partitions make one without."""
+        path = _path(topic)
+        if partitions:
+            await self._do("PUT", f"{path}/partitions", f"topic {topic}", partitions)
+        else:
+            await self._do("PUT", path, f"topic {topic}")
+
+    async def add_partitions(self, topic: str, total: int) -> None:
+        """Let a topic have `total` partitions; Pulsar refuses fewer than there are."""
+        await self._do("POST", f"{_path(topic)}/partitions", f"topic {topic}", total)
+
+    async def delete_topic(self, topic: str, *, partitioned: bool, force: bool = False) -> None:
+        """Delete a topic with everything in it; one that is in use only by force."""
+        path = f"{_path(topic)}{'/partitions' if partitioned else ''}"
+        await self._do("DELETE", f"{path}?force={str(force).lower()}", f"topic {topic}")
+
+    async def unload(self, topic: str) -> None:
+        """Let go of a topic; it is loaded again, maybe elsewhere, when somebody asks for it."""
+        await self._do("PUT", f"{_path(topic)}/unload", f"topic {topic}")
+
+    async def terminate(self, topic: str) -> None:
+        """Let nothing more be written to a topic; what is in it can be read."""
+        await self._do("POST", f"{_path(topic)}/terminate", f"topic {topic}")
+
+    async def truncate(self, topic: str) -> None:
+        """Delete everything that is in a topic now."""
+        await self._do("DELETE", f"{_path(topic)}/truncate", f"topic {topic}")
+
+    async def compact(self, topic: str) -> None:
+        """Start a compaction; `compaction_status` says when it is done."""
+        await self._do("PUT", f"{_path(topic)}/compaction", f"compaction of topic {topic}")
+
+    async def compaction_status(self, topic: str) -> str:
+        """Give NOT_RUN, RUNNING, SUCCESS or ERROR."""
+        found = await self._get(f"{_path(topic)}/compaction", f"compaction of topic {topic}")
+        return str(found.get("status")) if isinstance(found, dict) else ""
+
+    async def stats(self, topic: str, *, internal: bool = False) -> Mapping[str, Any]:
+        """Read the statistics of a topic, or those of its managed ledger."""
+        path = f"{_path(topic)}/{'internalStats' if internal else 'stats'}"
+        found = await self._get(path, f"topic {topic}")
+        return found if isinstance(found, dict) else {}
+
+    # Policies, by their name in the path: retention, compactionThreshold, maxMessageSize, ...
+
+    async def policy(self, topic: str, name: str) -> Any:
+        """Read a policy of a topic; None if nothing is set on it."""
+        return await self._get(f"{_path(topic)}/{name}", f"{name} of topic {topic}")
+
+    async def set_policy(self, topic: str, name: str, value: Any) -> None:
+        """Set a policy of a topic."""
+        await self._do("POST", f"{_path(topic)}/{name}", f"{name} of topic {topic}", value)
+
+    async def remove_policy(self, topic: str, name: str) -> None:
+        """Let the policy of the namespace apply again."""
+        await self._do("DELETE", f"{_path(topic)}/{name}", f"{name} of topic {topic}")
+
+    async def broker_settings(self) -> Mapping[str, str]:
+        """Read the settings that the broker runs with; a super user may."""
+        found = await self._get("/brokers/configuration/runtime", "the broker's settings")
+        return found if isinstance(found, dict) else {}
+
+    # Places
+
+    async def message_id_by_index(self, topic: str, index: int) -> MessageId | None:
+        """Find the entry that holds an index; None behind the last one.
+
+        For an index inside the first entry the broker answers -1:-1, which is EARLIEST.
+        """
+        return await self._place(f"{_path(topic)}/getMessageIdByIndex?index={index}", topic)
+
+    async def message_id_by_time(self, topic: str, publish_time: int) -> MessageId | None:
+        """Find the first entry published at or after a time in milliseconds."""
+        return await self._place(f"{_path(topic)}/messageid/{publish_time}", topic)
+
+    async def last_message_id(self, topic: str) -> MessageId | None:
+        """Find the last message; its entry id is -1 in an empty topic."""
+        return await self._place(f"{_path(topic)}/lastMessageId", topic)
+
+    async def entry_index(self, topic: str, message_id: MessageId) -> EntryIndex | None:
+        """Read the index of an entry; None if it has none. An entry that is not there is refused."""
+        ledger, entry = message_id[:2]
+        answer, headers = await self._rest.ask("GET", f"{_path(topic)}/ledger/{ledger}/entry/{entry}")
+        self._accepted(f"entry {ledger}:{entry} of topic {topic}", answer)
+        if _INDEX not in headers:
+            return None
+        try:
+            return EntryIndex(int(headers[_INDEX]), int(headers.get(_COUNT, "1")))
+        except ValueError as exc:
+            raise ClusterError(f"the index of an entry of topic {topic} is no number", why=str(exc)) from exc
+
+    # Cursors
+
+    async def create_subscription(self, topic: str, subscription: str, place: MessageId) -> None:
+        """Create a subscription that begins behind a message."""
+        path = f"{_path(topic)}/subscription/{_quoted(subscription)}"
+        await self._do("PUT", path, f"subscription {subscription} of topic {topic}", _json(place))
+
+    async def reset_cursor(self, topic: str, subscription: str, place: MessageId) -> None:
+        """Move a subscription; its live consumers are disconnected."""
+        path = f"{_path(topic)}/subscription/{_quoted(subscription)}/resetcursor"
+        await self._do("POST", path, f"subscription {subscription} of topic {topic}", _json(place))
+
+    async def delete_subscription(self, topic: str, subscription: str) -> None:
+        """Delete a subscription that nobody uses."""
+        path = f"{_path(topic)}/subscription/{_quoted(subscription)}"
+        await self._do("DELETE", path, f"subscription {subscription} of topic {topic}")
+
+    # How requests end
+
+    async def _get(self, path: str, subject: str) -> Any:
+        answer, _ = await self._rest.ask("GET", path)
+        return self._accepted(subject, answer).value
+
+    async def _do(self, method: str, path: str, subject: str, value: Any = None) -> None:
+        answer, _ = await self._rest.ask(method, path, value)
+        self._accepted(subject, answer)
+
+    async def _place(self, path: str, topic: str) -> MessageId | None:
+        answer, _ = await self._rest.ask("GET", path)
+        if answer.status == _NOT_FOUND:
+            return None
+        found = self._accepted(f"topic {topic}", answer).value
+        try:
+            return MessageId(found["ledgerId"], found["entryId"], found.get("batchIndex", -1))
+        except (KeyError, TypeError, AttributeError) as exc:
+            raise ClusterError(
+                f"no message id came for topic {topic}", where=self._rest.address, why=repr(found)[:200]
+            ) from exc
+
+    def _accepted(self, subject: str, answer: Answer) -> Answer:
+        if not answer.ok:
+            raise self._rest.refuse(subject, answer)
+        return answer
+
+
+def _json(place: MessageId) -> dict[str, int]:
+    return {"ledgerId": place.ledger_id, "entryId": place.entry_id, "batchIndex": place.batch_index}
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _path(topic: str) -> str:
+    """Write a topic's name as a path.
+
+    >>> _path("persistent://acme/shop/orders eu")
+    '/persistent/acme/shop/orders%20eu'
+    """
+    persistence, separator, rest = topic.partition("://")
+    parts = rest.split("/", 2)
+    if not separator or len(parts) != 3:
+        raise UsageError(f"'{topic}' is not the full name of a topic", next="write persistent://tenant/ns/x")
+    return "/" + "/".join(map(_quoted, (persistence, *parts)))

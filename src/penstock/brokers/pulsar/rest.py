@@ -1,0 +1,80 @@
+"""`penstock.brokers.rest` for asyncio: the same errors, limits and redirects; headers are given, too."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.brokers.rest import MAX_BYTES, MAX_REDIRECTS, Answer, Rest
+from penstock.config.secret import Secret
+from penstock.errors import ClusterError, ConfigError, Unreachable
+
+__all__ = ["AsyncRest"]
+
+_REDIRECTS = frozenset({307, 308})
+_SERVER_ERROR = 500
+_NOBODY = frozenset({502, 503, 504})
+
+
+class AsyncRest(Rest):
+    """A client of one base address; a token is read again for each request."""
+
+    def __init__(
+        self, url: str, *, name: str, token: Secret | None, tls: ssl.SSLContext | None, timeout: float
+    ) -> None:
+        super().__init__(url, name=name, tls=tls, timeout=timeout)
+        import httpx
+
+        self._client.close()
+        self._token = token
+        self._requests = httpx.AsyncClient(verify=True if tls is None else tls, timeout=timeout)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._requests.aclose()
+
+    async def ask(self, method: str, path: str, value: Any = None) -> tuple[Answer, Mapping[str, str]]:
+        """Send a request; an answer of any status but 5xx is returned for the caller to judge."""
+        import httpx
+
+        body = None if value is None else json.dumps(value).encode()
+        try:
+            return await self._travel(method, f"{self._base}{path}", body)
+        except httpx.InvalidURL as exc:
+            raise ConfigError(f"'{self.address}' is not an address", next="correct it") from exc
+        except httpx.HTTPError as exc:
+            raise self._error(exc) from exc
+
+    async def _travel(self, method: str, url: str, body: bytes | None) -> tuple[Answer, Mapping[str, str]]:
+        headers = self._headers
+        if self._token is not None:
+            headers = headers | {"Authorization": f"Bearer {self._token.reveal()}"}
+        for _ in range(MAX_REDIRECTS + 1):
+            async with self._requests.stream(method, url, content=body, headers=headers) as response:
+                if response.status_code not in _REDIRECTS:
+                    return await self._receive(response), response.headers
+                url = self._next(url, response.headers.get("location", ""))
+        raise ClusterError(f"{self.name} redirects in a circle", where=self.address)
+
+    async def _receive(self, response: Any) -> Answer:
+        raw = bytearray()
+        async for chunk in response.aiter_bytes():
+            raw += chunk
+            if len(raw) > MAX_BYTES:
+                raise ClusterError(f"{self.name} answered more than {MAX_BYTES} bytes", where=self.address)
+        answer = Answer(response.status_code, _parse(raw))
+        if answer.status in _NOBODY:
+            raise Unreachable(f"{self.name} is not serving", where=self.address, why=answer.reason)
+        if answer.status >= _SERVER_ERROR:
+            raise self.refuse(f"{response.request.method} {response.request.url.path}", answer)
+        return answer
+
+
+def _parse(raw: bytearray) -> Any:
+    """A body that is no JSON has nothing to say to us: an entry's bytes, a web server's page."""
+    try:
+        return json.loads(raw) if raw else None
+    except (ValueError, RecursionError):
+        return None
