@@ -59,6 +59,7 @@ VERBS: Mapping[str, Verb] = {
     "explain": Verb(
         "penstock.cli.explain:command", "Say what the code of an error or a rule means", "Contract"
     ),
+    "event": Verb("penstock.cli.event:app", "Encode, decode, check and convert events offline", "Events"),
     "context": Verb("penstock.cli.context:app", "List, show and choose sets of servers", "Settings"),
     "config": Verb("penstock.cli.config:app", "Show every setting with its origin", "Settings"),
     "doctor": Verb(
