@@ -1,8 +1,8 @@
 """CRC32C (Castagnoli, RFC 3720 appendix B.4), the checksum of Kafka batches and Pulsar entries.
 
-`crc32c` uses the processor's instruction through the package of that name, 17 to 30 times faster
-than the kernel `crc32c_range`, which stays for kernels that need a checksum in the middle of a loop
-and for installations without the package.
+`crc32c` uses the processor's instruction through the package of that name: on a batch of 64 KiB
+about thirty times faster than the kernel `crc32c_range`, which stays for kernels that need a
+checksum in the middle of a loop and for installations without the package.
 """
 
 from __future__ import annotations

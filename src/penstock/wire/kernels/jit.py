@@ -49,7 +49,7 @@ PAIR = types.UniTuple(types.int64, 2)
 """A value and the position behind it; a negative position is an error."""
 
 # A kernel allocates nothing, so Numba's reference counting of arrays is switched off: with it each call
-# from kernel to kernel costs two atomic operations per array, and the whole is five times slower.
+# from kernel to kernel costs two atomic operations per array, and the mapping is three to six times slower.
 _OPTIONS = {"nogil": True, "_nrt": False, "forceinline": True}
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
