@@ -21,6 +21,7 @@ with atheris.instrument_imports(include=["penstock.events"]):
         CloudEvent,
         HttpBinding,
         HttpMessage,
+        Json,
         KafkaBinding,
         Level,
         PulsarBinding,
@@ -68,19 +69,50 @@ TEXTS = [
     *(f"application/cloudevents+{each.name}" for each in FORMATS),
     *(f"application/cloudevents-batch+{each.name}" for each in FORMATS),
 ]
+EVENT = CloudEvent(
+    {"id": "1", "source": "/s", "type": "t", "time": "2018-04-05T17:31:00Z", "n": 5, "b": b"x", "f": True},
+    Json({"a": [1]}),
+)
+SEEDS = [each.encode(EVENT) for each in FORMATS]
+SEEDS += [
+    FORMATS.named("json").encode_batch([EVENT, EVENT]),
+    FORMATS.named("json").encode(EVENT.replace(data=b"x")),
+]
+SEEDS += [
+    b'{"cloudEventsVersion":"0.1","eventID":"1","eventType":"t","source":"/s","extensions":{"a":1},"data":{}}'
+]
+KINDS = {
+    "ce_": [(f"ce_{name}", text) for name, text in EVENT.attributes.items()],
+    "CE-": list(PulsarBinding().encode(EVENT).properties),
+    "ce-": [(f"ce-{name}", text) for name, text in EVENT.attributes.items()],
+    "": [],
+}
 KAFKA = (KafkaBinding(), KafkaBinding(dash=True))
 PULSAR = (PulsarBinding(), PulsarBinding(bridged=True, sniff=True, keep_case=True, values=Values.JSON))
 HTTP = HttpBinding()
 
 
-def headers(provider: atheris.FuzzedDataProvider) -> list[tuple[str, str | bytes]]:
+def headers(provider: atheris.FuzzedDataProvider) -> list[tuple[str, str]]:
     """Pairs of which most are near the truth."""
-    pairs = []
-    for _ in range(provider.ConsumeIntInRange(0, 9)):
+    pairs: list[tuple[str, str]] = list(KINDS[provider.PickValueInList(list(KINDS))])
+    for _ in range(provider.ConsumeIntInRange(0, 3)):
         name = provider.PickValueInList(NAMES) if provider.ConsumeBool() else provider.ConsumeUnicode(6)
         known = provider.ConsumeBool()
         pairs.append((name, provider.PickValueInList(TEXTS) if known else provider.ConsumeUnicode(12)))
+    for _ in range(provider.ConsumeIntInRange(0, 2)):
+        if pairs:
+            pairs.pop(provider.ConsumeIntInRange(0, len(pairs) - 1))
     return pairs
+
+
+def body(provider: atheris.FuzzedDataProvider) -> bytes | None:
+    """Nothing, anything, or a valid event with a hole and something else in it."""
+    if provider.ConsumeBool():
+        return None if provider.ConsumeBool() else provider.ConsumeBytes(provider.remaining_bytes())
+    seed = provider.PickValueInList(SEEDS)
+    start = provider.ConsumeIntInRange(0, len(seed))
+    end = min(len(seed), start + provider.ConsumeIntInRange(0, 12))
+    return seed[:start] + provider.ConsumeBytes(provider.remaining_bytes()) + seed[end:]
 
 
 def answer(read: object, *given: object) -> object:
@@ -116,9 +148,9 @@ def one_input(data: bytes) -> None:
     """Read one record in every binding, at every level."""
     provider = atheris.FuzzedDataProvider(data)
     pairs = headers(provider)
-    value = None if provider.ConsumeBool() else provider.ConsumeBytes(provider.remaining_bytes())
-    raw = tuple((n, v.encode("utf-8", "surrogatepass") if isinstance(v, str) else v) for n, v in pairs)
-    texts = tuple((n, v) for n, v in pairs if isinstance(v, str))
+    value = body(provider)
+    raw = tuple((name, text.encode("utf-8", "surrogatepass")) for name, text in pairs)
+    texts = tuple(pairs)
     record, message = KafkaRecord(value=value, headers=raw), PulsarMessage(payload=value, properties=texts)
     request = HttpMessage(headers=texts, body=value)
     for binding in KAFKA:
