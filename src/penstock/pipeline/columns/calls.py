@@ -48,11 +48,6 @@ def _string_of_json(leaf: Column) -> Column:
     return F.when(is_string(leaf), F.substring(leaf, 2, 2**31 - 1))
 
 
-def _text_of_json(leaf: Column) -> Column:
-    words = F.when(leaf.isin("true", "false"), leaf)
-    return F.coalesce(_string_of_json(leaf), words, decimal_text(_number_of_json(leaf).decimal))
-
-
 def _boolean(text: Column) -> Column:
     return F.when(text == "true", True).when(text == "false", False)
 
@@ -103,7 +98,6 @@ CALLS: Final[dict[str, Callable[..., Any]]] = {
     "number_of_json": _number_of_json,
     "string_of_json": _string_of_json,
     "boolean_of_json": _boolean,
-    "text_of_json": _text_of_json,
     "number_of_text": number_of,
     "boolean_of_text": _boolean,
     "time_of_text": time_of,
@@ -140,4 +134,4 @@ CALLS: Final[dict[str, Callable[..., Any]]] = {
     "unix_micros": _unix(1),
     "shift": _shift,
 }
-"""Every function of `plan/functions.py` but those that `limits.py` refuses."""
+"""Every function of `plan/functions.py` but text_of_json, made of others, and those that `limits.py` refuses."""

@@ -67,7 +67,7 @@ def route_event(
     verdict, scope = _judged(plan, event, now)
     if verdict is not KEEP:
         return Routed(verdict=verdict)
-    changes = _changes(plan, event, scope)
+    changes = {name: text for name, text in _changes(plan, event, scope).items() if text != event.get(name)}
     for name, text in changes.items():
         if text is None and not may_be_missing(name):
             return Routed(verdict=MISSING_ATTRIBUTE)
@@ -126,9 +126,9 @@ def _changes(plan: RoutePlan, event: CloudEvent, scope: Scope) -> dict[str, str 
 
 
 def _changed(plan: RoutePlan, event: CloudEvent, changes: dict[str, str | None]) -> CloudEvent:
-    new = {name: text for name, text in changes.items() if text != event.get(name)}
-    if not new:
+    if not changes:
         return event
+    new = dict(changes)
     if new.keys() - {"partitionkey"}:
         new["id"] = derived_id(plan.name, event.source, event.id)
         new["causationid"] = event.id
