@@ -57,7 +57,7 @@ def test_the_life_of_a_topic(pulsar: Pulsar, tenant: str, persistence: str) -> N
             f"{base}/one": PulsarTopicState(partitions=0),
             f"{base}/none": None,
         }
-        assert admin.usage(f"{base}/many") == PulsarUsage(messages=0, subscriptions=())
+        assert admin.usage(f"{base}/many") == PulsarUsage(entries=0, subscriptions=())
         admin.delete_topic(f"{base}/many")
         admin.delete_topic(f"{base}/one")
         assert set(admin.topics([f"{base}/many", f"{base}/one"]).values()) == {None}
@@ -72,6 +72,27 @@ def test_a_compaction_threshold(pulsar: Pulsar, tenant: str) -> None:
         admin.create_topic(topic, 1)
         admin.set_topic_policy(topic, "compaction", 1048576)
         assert admin.topics([topic])[topic] == PulsarTopicState(partitions=1, compaction=1048576)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_usage_counts_entries_and_names_subscriptions(pulsar: Pulsar, tenant: str, partitions: int) -> None:
+    import pulsar as client_library
+
+    topic = f"persistent://{tenant}/shop/used"
+    with PulsarAdmin({"url": pulsar.admin_url}) as admin:
+        admin.create_tenant(tenant)
+        admin.create_namespace(f"{tenant}/shop")
+        admin.create_topic(topic, partitions)
+        client = client_library.Client(
+            pulsar.service_url, logger=client_library.ConsoleLogger(client_library.LoggerLevel.Error)
+        )
+        client.subscribe(topic, "billing").close()
+        producer = client.create_producer(topic, batching_enabled=False)
+        for _ in range(5):
+            producer.send(b"x")
+        client.close()
+        assert admin.usage(topic) == PulsarUsage(entries=5, subscriptions=("billing",))
 
 
 @pytest.mark.server

@@ -420,10 +420,10 @@ def test_pulsar_topics_that_are_declared_no_longer(contract_of: MakeContract) ->
     clusters = MemoryClusters()
     execute(planned(desired_state(before), clusters).accepted(), clusters)
     clusters.pulsar("pulsar").usages["persistent://acme/shop/q"] = PulsarUsage(
-        messages=1, subscriptions=("s", "t")
+        entries=1, subscriptions=("s", "t")
     )
     plan = planned(desired_state(now, previous=before), clusters)
-    assert lines(plan) == ["- acme/shop/q holds 1 event, subscriptions s, t read it"]
+    assert lines(plan) == ["- acme/shop/q holds 1 entry, subscriptions s, t read it"]
     assert [step.risk for step in plan.steps] == [Risk.DANGEROUS]
 
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, sleep
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -116,13 +116,15 @@ class KafkaAdmin:
         """Read all settings of some topics."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
-        found: dict[str, Mapping[str, Setting]] = {}
+        futures: dict[Any, Any] = {}
         for start in range(0, len(topics), CHUNK):
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics[start : start + CHUNK]]
-            futures = self._client.describe_configs(resources, request_timeout=self._timeout)
-            for resource, future in futures.items():
-                with self._translated(f"topic {resource.name}"):
-                    found[resource.name] = MappingProxyType(_settings(future.result(self._timeout)))
+            # All requests are on their way before the first answer is waited for.
+            futures |= self._client.describe_configs(resources, request_timeout=self._timeout)
+        found: dict[str, Mapping[str, Setting]] = {}
+        for resource, future in futures.items():
+            with self._translated(f"topic {resource.name}"):
+                found[resource.name] = MappingProxyType(_settings(future.result(self._timeout)))
         return found
 
     def unknown_settings(self, settings: Mapping[str, str]) -> frozenset[str]:
@@ -228,18 +230,29 @@ class KafkaAdmin:
         return False
 
     def _count(self, topic: str) -> int:
+        """Count the records; a topic that is a moment old has no leaders to ask yet."""
+        end = monotonic() + self._connect_timeout
+        while True:
+            try:
+                return self._offsets(topic, "latest") - self._offsets(topic, "earliest")
+            except ClusterError as exc:
+                if monotonic() >= end or not any(word in (exc.why or "") for word in _ELECTING):
+                    raise
+                sleep(0.05)
+
+    def _offsets(self, topic: str, which: str) -> int:
+        """The sum of the latest or earliest offsets of all partitions."""
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
         layout = self.cluster().topics.get(topic)
         parts = [TopicPartition(topic, number) for number in range(layout.partitions if layout else 0)]
-        total = 0
-        for spec, sign in ((OffsetSpec.latest(), 1), (OffsetSpec.earliest(), -1)):
-            asked = dict.fromkeys(parts, spec)
-            answers = self._client.list_offsets(asked, request_timeout=self._timeout) if asked else {}
-            with self._translated(f"topic {topic}"):
-                total += sign * sum(future.result(self._timeout).offset for future in answers.values())
-        return total
+        if not parts:
+            return 0
+        asked = dict.fromkeys(parts, getattr(OffsetSpec, which)())
+        with self._translated(f"topic {topic}"):
+            answers = self._client.list_offsets(asked, request_timeout=self._timeout)
+            return sum(future.result(self._timeout).offset for future in answers.values())
 
     def _readers(self, topic: str) -> Iterator[str]:
         from confluent_kafka import ConsumerGroupTopicPartitions
@@ -323,6 +336,7 @@ UNREACHABLE: Final = frozenset(
         "REQUEST_TIMED_OUT",
     }
 )
+_ELECTING: Final = ("NOT_LEADER", "LEADER_NOT_AVAILABLE")
 _AUTHENTICATION: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
 _ADVICE: Final[Mapping[frozenset[str], str]] = {
     _AUTHENTICATION: "correct the credentials of this server in the context",

@@ -54,7 +54,8 @@ class PulsarTopicState:
 class PulsarUsage:
     """What would be lost with a topic."""
 
-    messages: int
+    entries: int
+    """What is stored; an entry holds one message or a batch of them."""
     subscriptions: tuple[str, ...]
 
 
@@ -124,14 +125,11 @@ class PulsarAdmin:
             return dict(zip(names, pool.map(self._topic, names), strict=True))
 
     def usage(self, topic: str) -> PulsarUsage:
-        """Count what a topic holds and name its subscriptions."""
-        partitioned = self._topic(topic)
-        kind = "partitioned-stats?perPartition=false" if partitioned and partitioned.partitions else "stats"
-        stats = self._object(self._get(f"{_topic_path(topic)}/{kind}", f"topic {topic}"), f"topic {topic}")
-        return PulsarUsage(
-            messages=_whole(stats.get("msgInCounter")) or 0,
-            subscriptions=tuple(sorted(stats.get("subscriptions") or ())),
-        )
+        """Count what a topic stores and name its subscriptions; those of Pulsar itself do not count."""
+        path, subject = _topic_path(topic), f"topic {topic}"
+        found = self._get(f"{path}/subscriptions", subject)
+        names = [str(name) for name in found if not str(name).startswith("__")] if found else []
+        return PulsarUsage(entries=self._entries(topic), subscriptions=tuple(sorted(names)))
 
     # Changing
 
@@ -185,6 +183,18 @@ class PulsarAdmin:
             deduplication=None if policies["deduplication"] is None else bool(policies["deduplication"]),
             compaction=_whole(policies["compaction"]),
         )
+
+    def _entries(self, topic: str) -> int:
+        if not topic.startswith("persistent://"):
+            return 0
+        path, subject = _topic_path(topic), f"topic {topic}"
+        state = self._topic(topic)
+        if state is None or not state.partitions:
+            stats = [self._get(f"{path}/internalStats", subject)]
+        else:
+            found = self._object(self._get(f"{path}/partitioned-internalStats", subject), subject)
+            stats = [*self._object(found.get("partitions"), subject).values()]
+        return sum(_whole(self._object(one, subject).get("numberOfEntries")) or 0 for one in stats)
 
     def _retention(self, found: Any) -> Retention:
         values = self._object(found, "retention")

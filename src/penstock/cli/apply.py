@@ -38,7 +38,7 @@ _FOR_PEOPLE: Final = (Form.TABLE, Form.MARKDOWN)
 TOLD: Final = 20
 """Steps of each kind that are named when an apply fails."""
 
-Saved = Annotated[
+PlanPath = Annotated[
     Path | None,
     typer.Argument(metavar="[PLANFILE]", show_default=False, help="A plan that `penstock plan --out` saved."),
 ]
@@ -51,7 +51,7 @@ Allow = Annotated[
 
 
 def command(
-    planfile: Saved = None,
+    planfile: PlanPath = None,
     allow: Allow = None,
     environment: Environment = None,
     previous: Previous = None,
@@ -59,26 +59,26 @@ def command(
     form: Output = None,
 ) -> None:
     """Change the clusters to what the contract says; a stale plan is refused."""
-    if planfile is not None and (environment or previous or server):
+    names, chosen = allow or [], form_of(form)
+    if planfile is None:
+        with look(environment=environment, previous=previous, servers=server) as situation:
+            _apply(situation.plan(), situation, None, names, chosen)
+        return
+    if environment or previous or server:
         raise UsageError("a saved plan brings its own environment and servers", next="leave the options out")
-    file = _load(planfile) if planfile is not None else None
-    with (
-        _look(file) if file else look(environment=environment, previous=previous, servers=server) as situation
-    ):
-        plan = situation.plan()
-        if file is not None and planfile is not None:
-            plan = _fresh(file, plan, planfile)
-        _apply(plan, situation, Saving(planfile, file), allow or [], form_of(form))
+    saved = _load(planfile)
+    with saved.look() as situation:
+        _apply(saved.resume(situation.plan()), situation, saved, names, chosen)
 
 
-def _apply(plan: Plan, situation: Situation, saving: Saving, names: list[str], form: Form) -> None:
+def _apply(plan: Plan, situation: Situation, saved: SavedPlan | None, names: list[str], form: Form) -> None:
     _check_names(plan, names)
     if form in _FOR_PEOPLE:
         print_plan(plan, form, allow=names)
     steps = plan.accepted(names)
     if steps:
         _confirm(len(steps))
-    outcome = _execute(steps, situation, saving)
+    outcome = _execute(steps, situation, saved)
     _report(outcome, plan, names, form)
     if steps:
         _settle(situation, names)
@@ -86,44 +86,44 @@ def _apply(plan: Plan, situation: Situation, saving: Saving, names: list[str], f
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
-    """The plan file in which progress is written down; without one, nothing is."""
+class SavedPlan:
+    """A plan file, from which an apply starts and in which its progress is written down."""
 
-    path: Path | None
-    file: PlanFile | None
+    path: Path
+    file: PlanFile
+
+    def look(self) -> Situation:
+        """Go to the contract and the clusters that the plan was made for."""
+        file, folder = self.file, self.path.parent
+        return look(
+            contract=current().contract or folder / file.contract,
+            context=file.plan.context,
+            environment=file.plan.environment,
+            previous=folder / file.previous if file.previous else None,
+            servers=list(file.servers) if file.servers else None,
+        )
+
+    def resume(self, fresh: Plan) -> Plan:
+        """Give what is to be done; refuse if that is not what was shown."""
+        from penstock.contract.plan_file import resume
+
+        return resume(self.file, fresh, self.path)
 
     def note(self, done: int) -> None:
         """Write down that some steps are done."""
         from penstock.contract.plan_file import save_plan
 
-        if self.path is not None and self.file is not None:
-            save_plan(self.path, self.file.progressed(self.file.done + done))
+        save_plan(self.path, self.file.progressed(self.file.done + done))
 
 
-def _load(path: Path) -> PlanFile:
+def _load(path: Path) -> SavedPlan:
     from penstock.contract.plan_file import load_plan
 
     file = load_plan(path)
     wanted = file.plan.context
     if current().context is not None and wanted is not None and current().context != wanted:
         raise Refused(f"{path} was made for context {wanted}", next=f"penstock -C {wanted} apply {path}")
-    return file
-
-
-def _look(file: PlanFile) -> Situation:
-    return look(
-        contract=Path(file.contract),
-        context=file.plan.context,
-        environment=file.plan.environment,
-        previous=Path(file.previous) if file.previous else None,
-        servers=list(file.servers) if file.servers else None,
-    )
-
-
-def _fresh(file: PlanFile, plan: Plan, path: Path) -> Plan:
-    from penstock.contract.plan_file import resume
-
-    return resume(file, plan, path)
+    return SavedPlan(path, file)
 
 
 def _check_names(plan: Plan, names: list[str]) -> None:
@@ -146,25 +146,29 @@ def _confirm(number: int) -> None:
         raise typer.Exit(1)
 
 
-def _execute(steps: tuple[Step, ...], situation: Situation, saving: Saving) -> Outcome:
+def _execute(steps: tuple[Step, ...], situation: Situation, saved: SavedPlan | None) -> Outcome:
     from penstock.contract.apply import Outcome, execute
     from penstock.contract.plan_text import line_of
 
     if not steps:
         return Outcome(done=())
-    done = 0
-    saving.note(done)
+    done: list[Step] = []
+    note = saved.note if saved is not None else lambda _done: None
+    note(0)
     with output.progress("apply", total=len(steps)) as bar:
 
         def on_done(step: Step) -> None:
-            nonlocal done
-            done += 1
+            done.append(step)
+            note(len(done))
             line = line_of(step)
             bar.advance()
             bar.describe(f"{line.mark} {line.noun} {line.name}")
-            saving.note(done)
 
-        outcome = execute(steps, situation.clusters, on_done)
+        try:
+            outcome = execute(steps, situation.clusters, on_done)
+        except KeyboardInterrupt:
+            _tell("done:    ", tuple(done))
+            raise
         bar.describe("apply")
     return outcome
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -47,8 +48,8 @@ def command(
         from penstock.contract.plan_file import PlanFile, save_plan
 
         file = PlanFile(
-            contract=str(situation.path.absolute()),
-            previous=str(previous.absolute()) if previous else None,
+            contract=os.path.relpath(situation.path, out.parent),
+            previous=os.path.relpath(previous, out.parent) if previous else None,
             servers=tuple(server) if server else None,
             plan=plan,
         )

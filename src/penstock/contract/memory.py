@@ -163,7 +163,7 @@ class MemoryPulsar:
 
     def usage(self, topic: str) -> PulsarUsage:
         """Say what would be lost with a topic."""
-        return self.usages.get(topic, PulsarUsage(messages=0, subscriptions=()))
+        return self.usages.get(topic, PulsarUsage(entries=0, subscriptions=()))
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic."""

@@ -30,9 +30,9 @@ class PlanFile:
     penstock_plan: int = FORMAT
     """The version of this format."""
     contract: str
-    """Path of the document that the plan belongs to."""
+    """The document that the plan belongs to, as a path from the folder of this file."""
     previous: str | None = None
-    """Path of its earlier version, if topics may be removed."""
+    """Its earlier version, likewise, if topics may be removed."""
     servers: tuple[str, ...] | None = None
     """The servers that were looked at; None is all that the context knows."""
     started: bool = False

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from penstock.contract.actual import Actual, ActualKafka, ActualKafkaTopic
 from penstock.contract.desired import Desired, Note, WantedKafkaTopic
 from penstock.contract.steps import (
+    ORDER_BREAKS,
     AddPartitions,
     Blocked,
     Change,
@@ -20,8 +20,6 @@ from penstock.contract.steps import (
 from penstock.contract.topic_settings import judge, same
 
 __all__ = ["kafka_steps"]
-
-ORDER_BREAKS: Final = "keys move to other partitions; their order breaks once"
 
 
 def kafka_steps(desired: Desired, actual: Actual) -> Iterator[Step | Note]:

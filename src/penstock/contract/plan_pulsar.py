@@ -9,6 +9,7 @@ from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, Rete
 from penstock.contract.actual import Actual, ActualPulsar
 from penstock.contract.desired import Desired, WantedNamespace, WantedPulsarTopic
 from penstock.contract.steps import (
+    ORDER_BREAKS,
     AddPulsarPartitions,
     Blocked,
     Change,
@@ -25,7 +26,6 @@ from penstock.contract.steps import (
 __all__ = ["parse_policy", "pulsar_steps", "write_policy"]
 
 PolicyValue = Retention | int | tuple[str, ...]
-ORDER_BREAKS: Final = "keys move to other partitions; their order breaks once"
 _SAFE: Final = (Risk.SAFE, "")
 
 
@@ -171,7 +171,7 @@ def _doomed(server: str, cluster: ActualPulsar) -> Iterator[Step]:
         yield DeletePulsarTopic(
             server=server,
             topic=name,
-            records=usage.messages,
+            records=usage.entries,
             readers=usage.subscriptions,
             risk=Risk.DANGEROUS,
             warning="everything in it is lost",

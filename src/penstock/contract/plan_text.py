@@ -119,9 +119,16 @@ def _changed(change: Change) -> str:
     return f"{change.key} {before}{change.after}"
 
 
+# Who reads, and what is counted: Pulsar counts entries, which may hold several events.
+_STORED: Final = {
+    "delete-topic": ("group", "event", "events"),
+    "delete-pulsar-topic": ("subscription", "entry", "entries"),
+}
+
+
 def _lost(step: DeleteTopic | DeletePulsarTopic) -> str:
-    word = "group" if isinstance(step, DeleteTopic) else "subscription"
-    holds = f"holds {step.records:,} event{'' if step.records == 1 else 's'}".replace(",", " ")
+    word, one, many = _STORED[step.kind]
+    holds = f"holds {step.records:,} {one if step.records == 1 else many}".replace(",", " ")
     readers = [*step.readers[:READERS], *(["..."] if len(step.readers) > READERS else [])]
     if not readers:
         return f"{holds}, nobody reads it"

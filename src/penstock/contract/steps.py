@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
 __all__ = [
+    "ORDER_BREAKS",
     "AddPartitions",
     "AddPulsarPartitions",
     "Blocked",
@@ -27,12 +28,12 @@ __all__ = [
     "RegisterSchema",
     "Risk",
     "Step",
-    "Text",
     "name_of",
     "target_of",
 ]
 
-Text: TypeAlias = str | None
+ORDER_BREAKS: Final = "keys move to other partitions; their order breaks once"
+"""What everybody should know before partitions are added."""
 
 
 class Risk(StrEnum):
@@ -52,7 +53,7 @@ class Change:
     """One value that becomes another; `before` is None if nothing was set."""
 
     key: str
-    before: Text = field(default=None, compare=False)
+    before: str | None = field(default=None, compare=False)
     after: str
 
 

@@ -1,0 +1,199 @@
+"""The words and exit codes of `plan`, `apply` and `drift`, on clusters in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from penstock.cli import output
+from penstock.cli.app import main
+from penstock.contract.memory import MemoryClusters
+
+CONTRACT = """\
+asyncapi: 3.0.0
+info: {title: shop, version: 1.0.0}
+servers:
+  kafka: {host: 'kafka.example:9092', protocol: kafka}
+  other: {host: 'other.example:9092', protocol: kafka}
+channels:
+  orders:
+    address: orders
+    bindings: {kafka: {partitions: 2, topicConfiguration: {retention.ms: 5000}}}
+  paid:
+    address: paid
+    servers: [{$ref: '#/servers/kafka'}]
+"""
+CONFIG = """\
+context: staging
+contexts:
+  staging: {servers: {kafka: {address: 'localhost:9092'}}}
+  production: {servers: {kafka: {address: 'localhost:9093'}, other: {address: 'localhost:9094'}}}
+"""
+
+
+class Shared(MemoryClusters):
+    """Clusters that outlive a command."""
+
+    def close(self) -> None:
+        """Keep what is there."""
+
+
+@pytest.fixture
+def clusters(isolated_home: Path, monkeypatch: pytest.MonkeyPatch) -> Shared:
+    (isolated_home / ".git").mkdir()
+    (isolated_home / "asyncapi.yaml").write_text(CONTRACT)
+    (isolated_home / "penstock.yaml").write_text(CONFIG)
+    shared = Shared()
+    monkeypatch.setattr("penstock.contract.clusters.ContractClusters", lambda *_args, **_kw: shared)
+    return shared
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*words: str) -> tuple[int, str, str]:
+        code = main(list(words))
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+def test_plan_shows_the_clusters_of_the_context(clusters: Shared, run: Any) -> None:
+    code, shown, talk = run("plan")
+    assert code == 0
+    assert shown == (
+        "contract shop 1.0.0 -> context staging (kafka 3 brokers)\n"
+        "\n"
+        "+ topic orders  kafka  partitions 2, retention.ms 5000\n"
+        "+ topic paid    kafka  the broker's defaults\n"
+        "  0 unchanged\n"
+        "\n"
+        "2 to add\n"
+    )
+    assert talk == "server other is not in context staging: left out\n"
+    assert run("plan", "--exit-code")[0] == 3
+    assert run("drift")[0] == 3
+    assert clusters.kafka("kafka").state == {}
+
+
+def test_plan_over_all_servers_of_a_context(clusters: Shared, run: Any) -> None:
+    code, shown, talk = run("-C", "production", "plan")
+    assert (code, talk) == (0, "")
+    assert shown.count("+ topic orders") == 2
+    assert run("plan", "--server", "nope")[0] == 2
+    assert "+ topic paid" not in run("plan", "--server", "other")[1]
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_apply_asks(clusters: Shared, run: Any, monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(output, "interactive", lambda: True)
+    monkeypatch.setattr(typer, "confirm", lambda question, err: asked.append(question) or answer)
+    code, _, _ = run("apply")
+    assert asked == ["do 2 steps?"]
+    assert code == (0 if answer else 1)
+    assert set(clusters.kafka("kafka").state) == ({"orders", "paid"} if answer else set())
+
+
+def test_apply_then_nothing_is_left(clusters: Shared, run: Any) -> None:
+    code, _, talk = run("apply", "--yes")
+    assert code == 0
+    assert "apply: 2 in" in talk
+    code, shown, _ = run("plan", "--exit-code")
+    assert code == 0
+    assert shown.endswith("nothing to do: the clusters are as the contract says\n")
+    code, shown, _ = run("apply")
+    assert code == 0
+    assert "2 unchanged" in shown
+
+
+def test_apply_as_data(clusters: Shared, run: Any) -> None:
+    code, shown, _ = run("apply", "--yes", "-o", "json")
+    assert code == 0
+    data = json.loads(shown)
+    assert [step["name"] for step in data["steps"]] == ["orders", "paid"]
+    assert len(data["done"]) == 2
+    assert data["left"] == []
+    code, shown, _ = run("apply", "-o", "json")
+    assert (json.loads(shown)["done"], json.loads(shown)["steps"]) == ([], [])
+
+
+def test_a_dangerous_step_alone(clusters: Shared, run: Any) -> None:
+    assert run("apply", "--yes")[0] == 0
+    clusters.kafka("kafka").change_settings("orders", {"retention.ms": "-1"})
+    code, shown, talk = run("apply", "--yes")
+    assert code == 4
+    assert "refused, see --allow" in shown
+    assert "error[PK004] 1 step is refused" in talk
+    assert clusters.kafka("kafka").state["orders"].settings["retention.ms"] == "-1"
+    code, shown, _ = run("apply", "--yes", "--allow", "orders")
+    assert code == 0
+    assert "; allowed" in shown
+    assert clusters.kafka("kafka").state["orders"].settings["retention.ms"] == "5000"
+
+
+def test_a_saved_plan_knows_its_context(clusters: Shared, run: Any) -> None:
+    _, _, talk = run("plan", "--out", "x.plan")
+    assert talk.endswith("plan saved to x.plan; next: penstock apply x.plan\n")
+    code, _, talk = run("-C", "production", "apply", "x.plan", "--yes")
+    assert code == 4
+    assert "penstock -C staging apply x.plan" in talk
+    assert run("apply", "x.plan", "--yes", "--env", "dev")[0] == 2
+    assert run("apply", "x.plan", "--yes")[0] == 0
+    assert set(clusters.kafka("kafka").state) == {"orders", "paid"}
+
+
+def test_a_saved_plan_is_found_from_another_folder(
+    clusters: Shared, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated_home: Path
+) -> None:
+    run("plan", "--out", str(tmp_path / "x.plan"))
+    below = isolated_home / "below"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert run("apply", str(tmp_path / "x.plan"), "--yes")[0] == 0
+
+
+def test_a_contract_with_errors_is_not_planned(clusters: Shared, run: Any, isolated_home: Path) -> None:
+    (isolated_home / "asyncapi.yaml").write_text(CONTRACT.replace("partitions: 2", "partitions: 0"))
+    code, shown, talk = run("plan")
+    assert (code, shown) == (1, "")
+    assert "penstock validate" in talk
+
+
+@pytest.mark.parametrize("form", ["table", "json", "yaml", "markdown"])
+def test_every_form(clusters: Shared, run: Any, form: str) -> None:
+    code, shown, _ = run("plan", "-o", form)
+    assert code == 0
+    assert "orders" in shown
+
+
+def test_explain(clusters: Shared, run: Any) -> None:
+    _, shown, _ = run("plan", "--explain")
+    assert "  --> asyncapi.yaml:9:23  channels.orders.bindings.kafka" in shown
+    assert "What the contract leaves out is the broker's default." in shown
+
+
+def test_an_interruption_tells_what_was_done(
+    clusters: Shared, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = clusters.kafka("kafka")
+    create = type(kafka).create_topic
+
+    def interrupted(self: Any, topic: str, **rest: Any) -> None:
+        if topic == "paid":
+            raise KeyboardInterrupt
+        create(self, topic, **rest)
+
+    run("plan", "--out", "x.plan")
+    monkeypatch.setattr(type(kafka), "create_topic", interrupted)
+    code, _, talk = run("apply", "x.plan", "--yes")
+    assert code == 130
+    assert "done:     + topic orders" in talk
+    monkeypatch.setattr(type(kafka), "create_topic", create)
+    code, shown, _ = run("apply", "x.plan", "--yes")
+    assert code == 0
+    assert [line[:12] for line in shown.splitlines() if line.startswith("+")] == ["+ topic paid"]
