@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pulsar as foreign
@@ -281,7 +280,8 @@ def test_a_second_exclusive_consumer_is_refused(pulsar: Pulsar, run: Any, topic:
 
 def test_access_modes(pulsar: Pulsar, run: Any, topic: str, send: Any) -> None:
     async def main() -> None:
-        async with PulsarClient(pulsar.service_url) as client:
+        # A broker sometimes ignores entries of a producer that it has fenced.
+        async with PulsarClient(pulsar.service_url, options=Options(stall_timeout=1.0)) as client:
             first = await client.producer(topic, access=AccessMode.EXCLUSIVE)
             assert first.topic_epoch == 0
             for access, code in {
@@ -422,7 +422,7 @@ def test_a_slow_reader_stays_within_its_budget(pulsar: Pulsar, run: Any, topic: 
             large = [await send(producer, b"%03d" % i + b"L" * 60_000) for i in range(100)]
             places = [receipt.message_id for receipt in await asyncio.gather(*small, *large)]
 
-        options = replace(Options(), read_bytes=budget)
+        options = Options(read_bytes=budget)
         async with PulsarClient(pulsar.service_url, options=options) as client:
             reader = await client.reader(topic)
             most, found = 0, []
@@ -443,7 +443,7 @@ def test_one_entry_larger_than_the_budget_comes_through(
     pulsar: Pulsar, run: Any, topic: str, send: Any
 ) -> None:
     async def main() -> None:
-        async with PulsarClient(pulsar.service_url, options=replace(Options(), read_bytes=1000)) as client:
+        async with PulsarClient(pulsar.service_url, options=Options(read_bytes=1000)) as client:
             producer = await client.producer(topic)
             places = [(await (await send(producer, b"L" * 100_000))).message_id for _ in range(5)]
             reader = await client.reader(topic)

@@ -426,6 +426,25 @@ def test_an_error_that_ends_the_producer(run: Any, fake: Any, hasty: Options, se
     run(main)
 
 
+def test_a_producer_that_is_ignored_is_opened_again(run: Any, fake: Any, hasty: Options, send: Any) -> None:
+    """A broker may say nothing at all to a producer that it has fenced."""
+    del fake.on[B.SEND]
+
+    def fenced(body: Any, writer: Any) -> None:
+        said = CommandError(request_id=body.request_id, error=ServerError.PRODUCER_FENCED, message="")
+        writer.write(encode_command(said))
+
+    async def main() -> None:
+        options = replace(hasty, send_timeout=10, stall_timeout=0.2)
+        async with fake, PulsarClient(fake.url, options=options) as client:
+            producer = await client.producer(TOPIC)
+            fake.on[B.PRODUCER] = fenced
+            with pytest.raises(PulsarRefused, match="producer fenced"):
+                await (await send(producer, b"x"))
+
+    run(main)
+
+
 def test_late_receipts_are_heard_before_anything_is_sent_again(
     run: Any, fake: Any, hasty: Options, send: Any
 ) -> None:

@@ -21,6 +21,8 @@ class Options:
     """For opening a producer, reader or consumer, with retries."""
     send_timeout: float = 30.0
     """For the receipt of an entry, reconnects included."""
+    stall_timeout: float = 10.0
+    """A producer without any receipt for so long is opened again: a broker may ignore one it has fenced."""
     keep_alive: float = 30.0
     """A silent peer gets a PING after it, and is given up after two more."""
     barrier_timeout: float = 2.0

@@ -31,6 +31,7 @@ __all__ = ["AccessMode", "Producer"]
 
 _HEAD_BYTES: Final = 512
 """A frame is at most so much larger than its payload, for counting before it is made."""
+_LEAST_WATCH: Final = 0.05
 
 
 class AccessMode(IntEnum):
@@ -68,6 +69,9 @@ class Producer(Session):
         self._next_sequence_id = 0
         self._turn = asyncio.Lock()
         self._window = Window(entries=self._options.window_entries, size=self._options.window_bytes)
+        self._loop = asyncio.get_running_loop()
+        self._news = self._loop.time()
+        """When the broker last told anything about our entries."""
         self._timer: asyncio.TimerHandle | None = None
         self._places: set[Connection] = set()
         self._is_known = False
@@ -161,14 +165,12 @@ class Producer(Session):
                 why=f"the broker takes {connection.max_message_bytes}",
                 next="send smaller batches",
             )
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._options.send_timeout
-        done: asyncio.Future[Receipt] = loop.create_future()
+        deadline = self._loop.time() + self._options.send_timeout
+        done: asyncio.Future[Receipt] = self._loop.create_future()
         pending = Pending(frame, sequence_id, sequence_id if last is None else last, deadline, done)
         self._window.add(pending)
         self._next_sequence_id = pending.last_sequence_id + 1
-        if self._timer is None:
-            self._timer = loop.call_at(deadline, self._on_deadline)
+        self._watch()
         if connection is not None and self._opened.is_set():
             pending.attempts = 1
             connection.write(frame)
@@ -179,6 +181,7 @@ class Producer(Session):
     def on_receipt(self, receipt: SendReceipt) -> None:
         """Answer the head of the queue."""
         self._window.receive(receipt)
+        self._news = self._loop.time()
         self._useful = True
 
     def on_send_error(self, error: Any) -> None:
@@ -192,20 +195,36 @@ class Producer(Session):
         elif self._connection is not None:
             self.on_lost(self._connection, failed)
 
-    def _on_deadline(self) -> None:
-        """Entries behind one that is too late may not overtake it: all fail, their outcome is not known."""
+    def _on_time(self) -> None:
+        """Look at the head of the queue: too late, or without news for too long."""
         self._timer = None
-        head, loop = self._window.head, asyncio.get_running_loop()
-        if head is not None and head.deadline <= loop.time():
-            self._window.fail_all(
-                Unreachable(
-                    f"no receipt within {self._options.send_timeout:g} s for topic {self.topic}",
-                    why="The entries may or may not be stored.",
-                    next="send again under the same name and sequence ids, with deduplication on",
-                )
+        head, now = self._window.head, self._loop.time()
+        if head is None:
+            return
+        stalled = max(self._news, head.deadline - self._options.send_timeout) + self._options.stall_timeout
+        if head.deadline <= now:
+            # Entries behind it may not overtake it: all fail.
+            self._window.fail_all(self._too_late())
+        elif stalled <= now and self._connection is not None and self._opened.is_set():
+            self._news = now
+            self.on_lost(self._connection, Unreachable("no receipt came"))
+        self._watch()
+
+    def _watch(self) -> None:
+        head = self._window.head
+        if head is not None and self._timer is None:
+            stalled = (
+                max(self._news, head.deadline - self._options.send_timeout) + self._options.stall_timeout
             )
-        elif head is not None:
-            self._timer = loop.call_at(head.deadline, self._on_deadline)
+            at = min(head.deadline, max(stalled, self._loop.time() + _LEAST_WATCH))
+            self._timer = self._loop.call_at(at, self._on_time)
+
+    def _too_late(self) -> Unreachable:
+        return Unreachable(
+            f"no receipt within {self._options.send_timeout:g} s for topic {self.topic}",
+            why="The entries may or may not be stored.",
+            next="send again under the same name and sequence ids, with deduplication on",
+        )
 
     # The life
 
@@ -256,6 +275,7 @@ class Producer(Session):
                 self._places.discard(place)
 
     def _send_again(self, connection: Connection) -> None:
+        self._news = self._loop.time()
         pending = self._window.all()
         for entry in pending:
             entry.attempts += 1
