@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.brokers.kafka_admin import TopicUsage
 from penstock.contract import Contract
 from penstock.contract.actual import read_actual
 from penstock.contract.apply import execute
@@ -155,6 +156,19 @@ def test_things_nobody_declared_do_not_make_a_plan_stale(four: Desired, tmp_path
     file = saved(tmp_path / "x.plan", planned(four, clusters))
     clusters.kafka("kafka").create_topic("unmanaged", partitions=2, replicas=1, settings={})
     fresh = planned(four, clusters)
+    assert resume(file, fresh, tmp_path / "x.plan") == fresh
+
+
+def test_a_fuller_topic_does_not_make_a_plan_stale(contract_of: MakeContract, tmp_path: Path) -> None:
+    now, before = contract_of({"a": topic("a")}), contract_of({"a": topic("a"), "old": topic("old")})
+    desired = desired_state(now, previous=before)
+    clusters = MemoryClusters()
+    kafka = clusters.kafka("kafka")
+    kafka.create_topic("old", partitions=1, replicas=1, settings={})
+    file = saved(tmp_path / "x.plan", planned(desired, clusters))
+    kafka.usages["old"] = TopicUsage(records=5, groups=("g",))
+    kafka.brokers = 2
+    fresh = planned(desired, clusters)
     assert resume(file, fresh, tmp_path / "x.plan") == fresh
 
 

@@ -514,6 +514,21 @@ def test_avro_messages_share_a_union(contract_of: MakeContract) -> None:
     assert fastavro.parse_schema(schema)
 
 
+def test_a_union_keeps_the_namespaces_of_nested_types(contract_of: MakeContract) -> None:
+    import fastavro
+
+    def record(namespace: str, symbols: list[str]) -> dict[str, Any]:
+        fields = [{"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": symbols}}]
+        return {**AVRO, "schema": {"type": "record", "name": "R", "namespace": namespace, "fields": fields}}
+
+    one, two = {"payload": record("a", ["A"])}, {"payload": record("b", ["B"])}
+    (wanted,) = with_messages(contract_of, one=one, two=two).subjects
+    assert fastavro.parse_schema(json.loads(wanted.schema))
+    clash = {"payload": record("a", ["B"])}
+    (blocked,) = with_messages(contract_of, one=one, two=clash).subjects
+    assert blocked.problem == "messages one, two have schemas that one subject cannot hold"
+
+
 def test_schemas_that_one_subject_cannot_hold(contract_of: MakeContract) -> None:
     desired = with_messages(contract_of, one={"payload": AVRO}, two={"payload": {"type": "object"}})
     plan = planned(desired, MemoryClusters())

@@ -148,13 +148,16 @@ class _Collected:
 
 def _collect(contract: Contract, chosen: Mapping[str, str], environment: str | None) -> _Collected:
     found = _Collected()
+    feeders: dict[str, tuple[str, ...]] = {}
     for name, channel in contract.channels.items():
-        feeders = tuple(key for key, other in contract.channels.items() if other.dead_letter == name)
+        if channel.dead_letter is not None:
+            feeders[channel.dead_letter] = (*feeders.get(channel.dead_letter, ()), name)
+    for name, channel in contract.channels.items():
         for server in contract.servers_of(channel):
             if chosen.get(server) == "kafka":
-                _add_kafka(found, name, channel, server, feeders, environment)
+                _add_kafka(found, name, channel, server, feeders.get(name, ()), environment)
             elif chosen.get(server) == "pulsar":
-                _add_pulsar(found, contract, name, channel, server, feeders, environment)
+                _add_pulsar(found, contract, name, channel, server, feeders.get(name, ()), environment)
     return found
 
 

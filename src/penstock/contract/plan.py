@@ -75,7 +75,19 @@ def make_plan(desired: Desired, actual: Actual, *, context: str | None = None) -
         unchanged=_unchanged(desired, steps),
         notes=(*desired.notes, *(item for item in found if isinstance(item, Note))),
         document=fingerprint((desired.fingerprint, desired.environment, desired.gone)),
-        actual=fingerprint(actual),
+        actual=fingerprint(_essence(actual)),
+    )
+
+
+def _essence(actual: Actual) -> object:
+    """What a plan depends on; how full a topic is, or how many brokers are up, changes all the time."""
+    return (
+        {name: (kafka.topics, kafka.unknown, sorted(kafka.doomed)) for name, kafka in actual.kafka.items()},
+        {
+            name: (pulsar.tenants, pulsar.namespaces, pulsar.topics, sorted(pulsar.doomed))
+            for name, pulsar in actual.pulsar.items()
+        },
+        actual.registries,
     )
 
 

@@ -94,11 +94,12 @@ def is_plain_key(schema: Schema) -> bool:
 def combined(schemas: Mapping[str, Schema]) -> str | None:
     """Write the schemas of several messages as one: oneOf in JSON Schema, a union in Avro.
 
-    Equal schemas count once. None if they are of different languages, or of one that has no unions.
+    Equal schemas count once. None if they are of different languages, of one that has no unions, or give
+    one name to different types.
     """
     distinct: dict[str, Schema] = {}
     for name, schema in schemas.items():
-        if all(schema.definition != known.definition for known in distinct.values()):
+        if schema not in distinct.values():
             distinct[name] = schema
     formats = {schema.format for schema in distinct.values()}
     if len(distinct) == 1:
@@ -106,7 +107,8 @@ def combined(schemas: Mapping[str, Schema]) -> str | None:
     if formats == {SchemaFormat.JSON}:
         return _written(_with_draft(_one_of({name: schema.definition for name, schema in distinct.items()})))
     if formats == {SchemaFormat.AVRO}:
-        return _written(_union([schema.definition for schema in distinct.values()]))
+        union = _union([schema.definition for schema in distinct.values()])
+        return None if union is None else _written(union)
     return None
 
 
@@ -168,18 +170,33 @@ def _moved_member(key: str, value: JsonValue, owner: str) -> JsonValue:
 def _union(definitions: list[JsonValue]) -> JsonValue:
     """Join Avro schemas; a named type that comes again is only named, as Avro wants it."""
     known: dict[str, JsonValue] = {}
-    return [_named_once(definition, known) for definition in definitions]
+    try:
+        return [_named_once(definition, None, known) for definition in definitions]
+    except _NameTaken:
+        return None
 
 
-def _named_once(schema: JsonValue, known: dict[str, JsonValue]) -> JsonValue:
+class _NameTaken(Exception):
+    """Two different types have one name."""
+
+
+_NAMED: Final = ("record", "error", "enum", "fixed")
+
+
+def _named_once(schema: JsonValue, namespace: str | None, known: dict[str, JsonValue]) -> JsonValue:
     if isinstance(schema, list):
-        return [_named_once(item, known) for item in schema]
+        return [_named_once(item, namespace, known) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    name = _full_name(schema) if schema.get("type") in ("record", "error", "enum", "fixed") else None
-    if name is not None and known.setdefault(name, schema) is not schema and known[name] == schema:
-        return name
+    if schema.get("type") in _NAMED:
+        # Avro, Names: a name without a namespace takes that of the type around it.
+        name = _full_name({"namespace": namespace, **schema}) or ""
+        namespace = name.rpartition(".")[0] or None
+        if known.setdefault(name, schema) is not schema:
+            if known[name] != schema:
+                raise _NameTaken
+            return name
     return {
-        key: _named_once(value, known) if key in ("type", "items", "values", "fields") else value
+        key: _named_once(value, namespace, known) if key in ("type", "items", "values", "fields") else value
         for key, value in schema.items()
     }
