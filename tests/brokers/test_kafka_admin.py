@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from penstock.brokers import kafka_admin
 from penstock.brokers.kafka_admin import KafkaAdmin, Setting, TopicLayout, TopicUsage
 from penstock.embedded.kafka import Kafka
-from penstock.errors import ClusterError, Unreachable
+from penstock.errors import ClusterError, ConfigError, Unreachable
 
 
 @pytest.fixture
@@ -150,3 +150,17 @@ def test_errors_are_translated_by_the_table(code: int, kind: type[ClusterError])
         raise KafkaException(KafkaError(code))
     assert type(found.value) is kind
     assert isinstance(found.value.__cause__, KafkaException)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.pem"},
+        {"security.protocol": "nonsense"},
+        {"no.such.option": "x"},
+    ],
+)
+def test_options_that_cannot_be_used(options: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="a client of staging cannot be made") as wrong:
+        KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "sasl.password": "s3cret", **options}, name="staging")
+    assert "s3cret" not in str(wrong.value)

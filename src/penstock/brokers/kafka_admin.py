@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from types import MappingProxyType
 from typing import Any, Final
 
-from penstock.errors import ClusterError, MissingExtra, Unreachable
+from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
 
 __all__ = ["Cluster", "KafkaAdmin", "Setting", "TopicLayout", "TopicUsage"]
 
@@ -82,6 +82,7 @@ class KafkaAdmin:
         connect_timeout: float = 5.0,
     ) -> None:
         try:
+            from confluent_kafka import KafkaException
             from confluent_kafka.admin import AdminClient
         except ImportError as exc:
             raise MissingExtra("contract", "confluent-kafka", purpose="talking to Kafka") from exc
@@ -90,8 +91,13 @@ class KafkaAdmin:
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._troubles: dict[str, str] = {}
-        # log_level 0: librdkafka would write to stderr what we report ourselves.
-        self._client: Any = AdminClient({"log_level": "0", **options, "error_cb": self._remember})
+        try:
+            # log_level 0: librdkafka would write to stderr what we report ourselves.
+            self._client: Any = AdminClient({"log_level": "0", **options, "error_cb": self._remember})
+        except (KafkaException, TypeError, ValueError) as exc:
+            raise ConfigError(
+                f"a client of {name} cannot be made", why=str(exc), next="correct this server in the context"
+            ) from exc
 
     # Looking
 
