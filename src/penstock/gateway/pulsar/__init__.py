@@ -1,0 +1,12 @@
+"""The gateway's ports served by Pulsar.
+
+| module | knows |
+|---|---|
+| names | which Pulsar topic a Kafka name means, and back (spec 001, Topic) |
+| topics | the topics and their settings, by Pulsar's admin API |
+| counting | the offset of a produced batch: counted while nobody else writes, else learnt from the index |
+| writer | one partition's producers: batches in the order of the requests, each with its offset |
+| tail | one reader of a partition, converting entries to batches as they come |
+| partition | one partition: writer, readers, its start and its end |
+| storage | all of it as the ports of the gateway |
+"""

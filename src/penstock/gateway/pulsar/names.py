@@ -1,0 +1,80 @@
+"""Which Pulsar topic a Kafka name means, and back (spec 001, Topic).
+
+| Kafka name | Pulsar topic |
+|---|---|
+| my-topic | persistent://<default tenant>/<default namespace>/my-topic |
+| my-tenant/my-ns/my-topic | persistent://my-tenant/my-ns/my-topic |
+| persistent://my-tenant/my-ns/my-topic | itself |
+
+Answers use the name that was asked with. Names that begin with two underscores are Pulsar's own and ours.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+
+from penstock.errors import ApiError
+from penstock.wire.kafka import ErrorCode
+
+__all__ = ["Names", "partition_topic"]
+
+_SCHEME = "persistent://"
+_PART = re.compile(r"[A-Za-z0-9._=:\-]{1,249}")
+_PARTITION = re.compile(r"(.+)-partition-(\d+)\Z")
+_PARTS = 3
+_IDS = uuid.UUID("6f6bd4ae-6f0c-5a5e-9a86-5f0d5b1d9a53")
+"""The name space of topic ids: the same topic has the same id on every gateway."""
+
+
+def partition_topic(topic: str, partition: int) -> str:
+    """Name one partition of a partitioned Pulsar topic."""
+    return f"{topic}-partition-{partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """The name table of one gateway."""
+
+    default_namespace: str = "public/default"
+    cluster: str = "penstock"
+
+    def to_pulsar(self, name: str) -> str:
+        """Give the full name of the Pulsar topic; ApiError if the name is none.
+
+        >>> Names().to_pulsar("orders"), Names().to_pulsar("acme/shop/orders")
+        ('persistent://public/default/orders', 'persistent://acme/shop/orders')
+        """
+        path = name.removeprefix(_SCHEME)
+        full = name != path
+        parts = path.split("/")
+        if len(parts) == 1 and not full:
+            parts = [*self.default_namespace.split("/"), path]
+        if len(parts) != _PARTS or not all(map(_PART.fullmatch, parts)) or parts[-1] in (".", ".."):
+            raise ApiError("the name is not legal", error_code=ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return _SCHEME + "/".join(parts)
+
+    def to_kafka(self, topic: str) -> str:
+        """Give the shortest Kafka name of a Pulsar topic."""
+        path = topic.removeprefix(_SCHEME)
+        namespace, _, local = path.rpartition("/")
+        return local if namespace == self.default_namespace else path
+
+    def is_hidden(self, topic: str) -> bool:
+        """Say whether a topic is not listed."""
+        return topic.rpartition("/")[2].startswith("__")
+
+    def topic_id(self, topic: str) -> uuid.UUID:
+        """Give the id of a Pulsar topic."""
+        return uuid.uuid5(_IDS, f"{self.cluster}|{topic}")
+
+
+def without_partitions(topics: tuple[str, ...], partitioned: frozenset[str]) -> list[str]:
+    """Leave out the partitions of partitioned topics; a topic merely named so stays."""
+    alone = []
+    for topic in topics:
+        found = _PARTITION.match(topic)
+        if found is None or found.group(1) not in partitioned:
+            alone.append(topic)
+    return alone

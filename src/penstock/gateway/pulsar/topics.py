@@ -1,0 +1,210 @@
+"""Topics and their settings, by Pulsar's admin API.
+
+Every topic that a Kafka client makes is partitioned. A topic without partitions is shown as partition 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from penstock.brokers.pulsar import Admin, PulsarClient
+from penstock.errors import ApiError, ClusterError, PulsarRefused
+from penstock.gateway.ports import NewTopic, Topic
+from penstock.gateway.pulsar.names import Names, partition_topic, without_partitions
+from penstock.wire.kafka import ErrorCode
+
+__all__ = ["PulsarTopics", "Place"]
+
+_MINUTE_MS: Final = 60_000
+_TOPIC_NOT_FOUND: Final = 11
+"""Pulsar's ServerError.TopicNotFound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A topic with its Pulsar name, and whether it has partitions there."""
+
+    topic: Topic
+    full_name: str
+    partitioned: bool
+
+    def partition(self, index: int) -> str:
+        """Name the Pulsar topic of a partition."""
+        return partition_topic(self.full_name, index) if self.partitioned else self.full_name
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """How a Kafka setting is written as a policy of Pulsar, and read from it."""
+
+    policy: str
+    default: str
+    write: Callable[[str], Any]
+    read: Callable[[Any], str]
+
+
+def _retention(text: str) -> dict[str, int]:
+    minutes = -1 if int(text) < 0 else max(1, int(text) // _MINUTE_MS)
+    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
+
+
+def _retention_ms(policy: Any) -> str:
+    minutes = int(policy["retentionTimeInMinutes"])
+    return "-1" if minutes < 0 else str(minutes * _MINUTE_MS)
+
+
+def _compaction(text: str) -> int:
+    words = {word.strip() for word in text.split(",")}
+    if not words <= {"compact", "delete"}:
+        raise ValueError(text)
+    return 1 if "compact" in words else 0
+
+
+SETTINGS: Final[Mapping[str, _Setting]] = {
+    "retention.ms": _Setting("retention", "-1", _retention, _retention_ms),
+    "cleanup.policy": _Setting(
+        "compactionThreshold", "delete", _compaction, lambda policy: "compact" if policy else "delete"
+    ),
+    "max.message.bytes": _Setting("maxMessageSize", "5242880", int, str),
+}
+"""The settings that mean something to Pulsar; every other one is refused."""
+
+
+class PulsarTopics:
+    """The Topics port."""
+
+    def __init__(self, client: PulsarClient, admin: Admin, names: Names) -> None:
+        self._client = client
+        self._admin = admin
+        self._names = names
+        self._places: dict[str, Place] = {}
+        self._by_id: dict[UUID, str] = {}
+
+    async def place(self, name: str) -> Place:
+        """Give a topic with its place on Pulsar; ApiError if there is none."""
+        place = self._places.get(name) or await self._find(name)
+        if place is None:
+            raise ApiError("there is no such topic", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return place
+
+    def known_place(self, name: str) -> Place | None:
+        """Give a place that was found before, without asking."""
+        return self._places.get(name)
+
+    async def all(self) -> Sequence[Topic]:
+        """Give the topics of the default namespace."""
+        namespace = self._names.default_namespace
+        partitioned = frozenset(await self._admin.partitioned_topics(namespace))
+        alone = without_partitions(await self._admin.topics(namespace), partitioned)
+        shown = [full for full in (*partitioned, *alone) if not self._names.is_hidden(full)]
+        found = [await self._find(self._names.to_kafka(full)) for full in sorted(set(shown))]
+        return [place.topic for place in found if place is not None]
+
+    async def get(self, name: str) -> Topic | None:
+        """Ask Pulsar for one topic."""
+        place = await self._find(name)
+        return place.topic if place else None
+
+    async def by_id(self, topic_id: UUID) -> Topic | None:
+        """Give a topic that was seen before by its id, or look through all of them."""
+        if topic_id not in self._by_id:
+            await self.all()
+        name = self._by_id.get(topic_id)
+        return self._places[name].topic if name in self._places else None
+
+    async def _find(self, name: str) -> Place | None:
+        full = self._names.to_pulsar(name)
+        try:
+            partitions = await self._client.partitions(full)
+        except PulsarRefused as exc:
+            if exc.server_error != _TOPIC_NOT_FOUND:
+                raise
+            self._forget(name)
+            return None
+        topic = Topic(name=name, topic_id=self._names.topic_id(full), partitions=partitions or 1)
+        place = self._places[name] = Place(topic, full, partitions > 0)
+        self._by_id[topic.topic_id] = name
+        return place
+
+    def _forget(self, name: str) -> None:
+        place = self._places.pop(name, None)
+        if place is not None:
+            self._by_id.pop(place.topic.topic_id, None)
+
+    async def create(self, topic: NewTopic, *, validate_only: bool = False) -> Topic:
+        """Make a partitioned topic with its policies."""
+        full = self._names.to_pulsar(topic.name)
+        policies = _policies(topic.configs)
+        if await self._find(topic.name) is not None:
+            raise ApiError("the topic exists", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
+        if validate_only:
+            return Topic(name=topic.name, topic_id=self._names.topic_id(full), partitions=topic.partitions)
+        with _refusals():
+            await self._admin.create_topic(full, topic.partitions)
+            for policy, value in policies.items():
+                await self._admin.set_policy(full, policy, value)
+        return (await self.place(topic.name)).topic
+
+    async def delete(self, name: str) -> None:
+        """Remove a topic with all it holds."""
+        place = await self.place(name)
+        with _refusals():
+            await self._admin.delete_topic(place.full_name, partitioned=place.partitioned, force=True)
+        self._forget(name)
+
+    async def grow(self, name: str, partitions: int, *, validate_only: bool = False) -> None:
+        """Give a topic more partitions."""
+        place = await self.place(name)
+        if partitions <= place.topic.partitions or not place.partitioned:
+            raise ApiError("partitions only grow", error_code=ErrorCode.INVALID_PARTITIONS)
+        if not validate_only:
+            with _refusals():
+                await self._admin.add_partitions(place.full_name, partitions)
+            await self._find(name)
+
+    async def configs(self, name: str) -> Mapping[str, str]:
+        """Read the policies that Kafka has a word for."""
+        place = await self.place(name)
+        values = {}
+        for kafka_name, setting in SETTINGS.items():
+            policy = await self._admin.policy(place.full_name, setting.policy)
+            values[kafka_name] = setting.default if policy is None else setting.read(policy)
+        return values
+
+    async def configure(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Write the policies of a topic."""
+        place = await self.place(name)
+        policies = _policies(changes)
+        removed = [SETTINGS[key].policy for key, value in changes.items() if value is None]
+        with _refusals():
+            for policy, value in policies.items():
+                await self._admin.set_policy(place.full_name, policy, value)
+            for policy in removed:
+                await self._admin.remove_policy(place.full_name, policy)
+
+
+def _policies(configs: Mapping[str, str | None]) -> dict[str, Any]:
+    policies = {}
+    for name, value in configs.items():
+        if name not in SETTINGS:
+            raise ApiError(f"there is no setting {name} here", error_code=ErrorCode.INVALID_CONFIG)
+        if value is not None:
+            try:
+                policies[SETTINGS[name].policy] = SETTINGS[name].write(value)
+            except ValueError:
+                raise ApiError(f"{name} cannot be {value}", error_code=ErrorCode.INVALID_CONFIG) from None
+    return policies
+
+
+class _refusals:
+    """Turns what Pulsar refuses into Kafka's policy violation, with Pulsar's own words."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
+        if isinstance(exc, ClusterError):
+            raise ApiError(str(exc), error_code=ErrorCode.POLICY_VIOLATION) from exc
