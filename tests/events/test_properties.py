@@ -401,6 +401,29 @@ def test_a_known_shape_is_read_as_an_unknown_one(attributes: dict[str, str], for
     assert answer(lambda: binding.decode(record)) == answer(lambda: binding.read(record).event)
 
 
+HEAD = '{"specversion":"1.0","id":"1","source":"/s","type":"t","subject":"x"'
+HEAD += ',"datacontenttype":"application/json"'
+
+
+@given(
+    st.sampled_from(["1.0", "/s", "application/json", "subject"]),
+    strings | st.sampled_from(["", '"', "\\"]),
+    st.data(),
+)
+def test_a_known_head_is_read_as_an_unknown_one(old: str, new: str, data: st.DataObject) -> None:
+    known = (HEAD + ',"data":{"a":1}}').encode()
+    for _ in range(20):
+        FORMATS.named("json").decode(known)
+    tail = data.draw(
+        json_values.map(lambda v: json.dumps(v, separators=(",", ":")))
+        | st.sampled_from(['{"a":1,"a":2}', "1 ", "", '1,"id":"2"', '{"data":2}', "1.50", "1},{"])
+    )
+    raw = (HEAD.replace(old, new, 1) + ',"data":' + tail + "}").encode()
+    read = FORMATS.named("json")
+    assert answer(lambda: read.decode(raw)) == answer(lambda: read.read(raw).event)
+    assert answer(lambda: read.decode(raw).data_bytes) == answer(lambda: read.read(raw).event.data_bytes)  # type: ignore[union-attr]
+
+
 PLAIN_TIMES = {"time": "2018-04-05T17:31:00Z", "dataschema": "urn:x", **plain}
 
 

@@ -65,8 +65,15 @@ class Json:
     @classmethod
     def parse(cls, raw: bytes) -> Json:
         """Read JSON text exactly; InvalidEvent if it is not JSON."""
-        found = cls(parse_json(raw))
+        return cls.read(raw, parse_json(raw))
+
+    @classmethod
+    def read(cls, raw: bytes, value: JsonValue) -> Json:
+        """Take a value and the text that it was read from."""
+        found = cls.__new__(cls)
+        found._value = value
         found._raw = raw
+        found._envelope = None
         return found
 
     @classmethod
@@ -84,9 +91,9 @@ class Json:
         return self._value
 
     @property
-    def was_read(self) -> bool:
-        """Whether there is an original text to be kept."""
-        return self._raw is not None or self._envelope is not None
+    def was_made(self) -> bool:
+        """Whether it was made here, so that there is no original text to be kept."""
+        return self._raw is None and self._envelope is None
 
     @property
     def raw(self) -> bytes:

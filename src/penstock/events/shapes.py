@@ -24,7 +24,7 @@ from penstock.events.rules import (
 )
 from penstock.events.timestamp import COMMON
 
-__all__ = ["Shape", "Shapes", "index_of"]
+__all__ = ["PATTERNS", "Shape", "Shapes", "index_of"]
 
 _SEEN_OFTEN = 16
 _MAX_SHAPES = 256
@@ -32,7 +32,7 @@ _MAX_CANDIDATES = 2048
 _MAX_HEADERS = 64
 SEPARATOR = b"\n"
 """No value that is valid holds this character."""
-_PATTERNS: Mapping[str, str] = {
+PATTERNS: Mapping[str, str] = {
     "specversion": re.escape(SPECVERSION),
     "source": r"(?=[^\n])" + URI_REFERENCE,
     "time": COMMON,
@@ -57,7 +57,7 @@ class Shape:
 
 
 def _pattern(attribute: str) -> str:
-    return _PATTERNS.get(attribute, "[ -~]+" if attribute in NON_EMPTY else "[ -~]*")
+    return PATTERNS.get(attribute, "[ -~]+" if attribute in NON_EMPTY else "[ -~]*")
 
 
 class Shapes:
@@ -95,11 +95,12 @@ class Shapes:
 
 
 _shapes = Shapes(lambda name: name if is_name(name) else "", group="(?:{})")
+_by_names = _shapes.by_names
 
 
 def index_of(attributes: Mapping[str, str]) -> Mapping[str, int] | None:
     """Give where each attribute of a valid event stands; None if a rule is broken (see `rules.findings`)."""
-    shape = _shapes.by_names.get(tuple(attributes))
+    shape = _by_names.get(tuple(attributes))
     if shape is not None and shape.match("\n".join(attributes.values())) is not None:
         media_type = attributes.get("datacontenttype")
         if media_type is None or media_type in media_types_seen:

@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any
 
 from penstock.errors import CannotEncode, InvalidEvent
-from penstock.events.cloudevent import CloudEvent
+from penstock.events.cloudevent import NO_TYPES, CloudEvent, Types
 from penstock.events.content import Data, Json, absent
 from penstock.events.draft import Draft
 from penstock.events.formats.format import Format
+from penstock.events.formats.json_heads import Heads
 from penstock.events.formats.text import decode_text, encode_text
 from penstock.events.jsontext import dumps, loads, loads_last_wins
 from penstock.events.media import is_json, json_types_seen
@@ -29,6 +30,7 @@ __all__ = ["JsonFormat", "fill", "parse_envelope"]
 
 _DATA, _BASE64 = "data", "data_base64"
 inside, shaped = Json.inside, CloudEvent.shaped
+_heads = Heads()
 _NATIVE = (AttributeType.INTEGER, AttributeType.BOOLEAN)
 
 
@@ -40,20 +42,28 @@ class JsonFormat(Format):
 
     def encode(self, event: CloudEvent) -> bytes:
         """Write one JSON object: attributes, then data with its original bytes."""
-        members = _members(event)
-        data = event.data
+        members: dict[str, Any] = dict(zip(event._index, event._texts))  # noqa: B905 - one text each
+        if event._types:
+            members |= _natives(event)
+        data = event._data
+        rest = b""
         if type(data) is Json:
             media_type = members.get("datacontenttype")
-            if media_type is not None and not is_json(media_type):
+            if media_type is not None and media_type not in json_types_seen and not is_json(media_type):
                 raise CannotEncode(
                     f"data is a JSON value, but datacontenttype is {media_type}", why="JSON format 3.1.2"
                 )
-            if data.was_read:
-                return _object(members)[:-1] + b',"data":' + data.raw + b"}"
-            members[_DATA] = data.value
+            if data.was_made:
+                members[_DATA] = data.value
+            else:
+                rest = b',"data":' + data.raw
         elif type(data) is bytes:
-            return _object(members)[:-1] + _member(event, data) + b"}"
-        return _object(members)
+            rest = _member(event, data)
+        try:
+            head = dumps(members)
+        except ValueError as exc:
+            raise CannotEncode(f"the event cannot be written as JSON: {exc}", why="RFC 8259") from exc
+        return head[:-1] + rest + b"}" if rest else head
 
     def encode_batch(self, events: Sequence[CloudEvent]) -> bytes:
         """Write a JSON array of events."""
@@ -61,22 +71,10 @@ class JsonFormat(Format):
 
     def decode(self, raw: bytes) -> CloudEvent:
         """Read one event at the level `strict`; what is not plain goes the thorough way."""
-        try:
-            members = loads(raw)
-            data = members.pop(_DATA, absent)
-            index = index_of(members) if _BASE64 not in members else None
-            if index is not None:
-                if data is not absent:
-                    media_type = members.get("datacontenttype")
-                    # JSON format 3.1.2: without datacontenttype the data is application/json.
-                    if media_type is None or media_type in json_types_seen or is_json(media_type):
-                        data = inside(raw, data)
-                    else:
-                        data = _text_data(data, media_type)
-                return shaped(index, tuple(members.values()), data)
-        except (ValueError, TypeError, AttributeError):
-            pass  # the thorough way says what is wrong, or reads typed extensions
-        return super().decode(raw)
+        event = _heads.decode(raw)
+        if event is None:
+            event = _plain(raw)
+        return event if event is not None else super().decode(raw)
 
     def draft(self, raw: bytes) -> Draft:
         """Read one JSON object with everything that is wrong with it."""
@@ -99,19 +97,57 @@ class JsonFormat(Format):
         return drafts
 
 
-def _members(event: CloudEvent) -> dict[str, Any]:
-    members: dict[str, Any] = dict(zip(event._index, event._texts))  # noqa: B905 - one text for each name
-    if event.types:
-        # JSON format 2.2: Integer and Boolean are native, the other types strings.
-        members |= {n: native(n, members[n], kind) for n, kind in event.types.items() if kind in _NATIVE}
-    return members
-
-
-def _object(members: dict[str, Any]) -> bytes:
+def _plain(raw: bytes) -> CloudEvent | None:
+    """Read an event in which all is plain and valid; None sends it the thorough way."""
     try:
-        return dumps(members)
-    except ValueError as exc:
-        raise CannotEncode(f"the event cannot be written as JSON: {exc}", why="RFC 8259") from exc
+        members = loads(raw)
+        data = members.pop(_DATA, absent)
+        types: Types = NO_TYPES
+        try:
+            index = index_of(members) if _BASE64 not in members else None
+        except TypeError:  # not all are strings
+            types = _take_types(members)
+            index = index_of(members)
+        if index is None:
+            return None
+        if data is not absent:
+            media_type = members.get("datacontenttype")
+            data = _given_data(raw, data, media_type)
+            if types is NO_TYPES and type(data) is Json:
+                _heads.meet(tuple(members), media_type)
+        return shaped(index, tuple(members.values()), data, types)
+    except (ValueError, TypeError, AttributeError):
+        return None  # the thorough way says what is wrong
+
+
+def _given_data(raw: bytes, value: Any, media_type: str | None) -> Data:
+    # JSON format 3.1.2: without datacontenttype the data is application/json.
+    if media_type is None or is_json(media_type):
+        return inside(raw, value)
+    return _text_data(value, media_type)
+
+
+def _natives(event: CloudEvent) -> dict[str, Any]:
+    """Give the extensions that JSON has types for (JSON format 2.2); the other types are strings."""
+    return {n: native(n, event.get(n) or "", kind) for n, kind in event.types.items() if kind in _NATIVE}
+
+
+def _take_types(members: dict[str, Any]) -> dict[str, AttributeType]:
+    """Turn integers and booleans of extensions into text in place; TypeError for what is not plain."""
+    types: dict[str, AttributeType] = {}
+    for name, value in members.items():
+        if type(value) is str:
+            continue
+        kind = _TYPES.get(type(value))
+        if (
+            kind is None
+            or name in CORE
+            or not (kind is not AttributeType.INTEGER or INT32_MIN <= value <= INT32_MAX)
+        ):
+            raise TypeError(name)
+        types[name] = kind
+        members[name] = json.dumps(value)
+    return types
 
 
 def _member(event: CloudEvent, body: bytes) -> bytes:

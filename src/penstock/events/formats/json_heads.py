@@ -1,0 +1,96 @@
+"""Heads of JSON events: what one producer writes before `"data":` differs in the values only.
+
+A sequence of members that keeps coming gets one compiled expression over the text of the head, which
+checks and takes all values in one pass; only the data is then parsed, and its bytes are known at once.
+What does not match is not wrong, only not plain: it goes the way of any other text. The expression
+takes strings without escapes only, so a head that matches is JSON with every member there once.
+"""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+
+from penstock.events.cloudevent import CloudEvent
+from penstock.events.content import Json
+from penstock.events.rules import NON_EMPTY, REQUIRED, is_name
+from penstock.events.shapes import PATTERNS
+
+__all__ = ["Heads"]
+
+_DATA = b',"data":'
+_CLOSE = ord("}")
+_SEEN_OFTEN = 16
+_MAX_HEADS = 4
+_MAX_CANDIDATES = 512
+_MAX_MEMBERS = 64
+read, shaped = Json.read, CloudEvent.shaped
+_PLAIN = r"[ !#-\[\]-~]"
+"""Characters that a JSON string may hold as they are: no quote, no backslash, printable ASCII."""
+
+
+class _Head:
+    """The members of one head, where they stand, and the expression that checks them."""
+
+    __slots__ = ("content_type", "index", "match")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.index = {name: at for at, name in enumerate(names)}
+        self.content_type = self.index.get("datacontenttype")
+        self.match = re.compile(
+            r"\{" + ",".join(f'"{name}":"({_pattern(name)})"' for name in names)
+        ).fullmatch
+
+
+def _pattern(name: str) -> str:
+    free = _PLAIN + ("+" if name in NON_EMPTY else "*")
+    # The patterns of `shapes` end a value at a line break, here it is the closing quote.
+    return PATTERNS.get(name, free).replace(r"\n", '"')
+
+
+class Heads:
+    """The few heads that were last found to keep coming."""
+
+    def __init__(self) -> None:
+        self._heads: tuple[_Head, ...] = ()
+        self._counts: dict[tuple[str, ...], int] = {}
+        self._media_types: set[str] = set()
+        """Valid media types of JSON that were met."""
+
+    def decode(self, raw: bytes) -> CloudEvent | None:
+        """Read an event whose head is known and whose data is compact JSON; None for any other."""
+        at = raw.find(_DATA)
+        if at < 0 or raw[-1] != _CLOSE:
+            return None
+        try:
+            text = raw[:at].decode()
+            for head in self._heads:
+                match = head.match(text)
+                if match is not None:
+                    break
+            else:
+                return None
+            texts = match.groups()
+            if head.content_type is None or texts[head.content_type] in self._media_types:
+                body = raw[at + len(_DATA) : -1]
+                value = orjson.loads(body)
+                # As in `jsontext.loads`: where writing gives the same bytes, orjson has hidden nothing.
+                if orjson.dumps(value) == body:
+                    return shaped(head.index, texts, read(body, value))
+        except (ValueError, TypeError):
+            pass  # not UTF-8, or data that is not JSON: the thorough way says what it is
+        return None
+
+    def meet(self, names: tuple[str, ...], media_type: str | None) -> None:
+        """Count the members of a valid event with JSON data; compile them when they were seen often."""
+        if media_type is not None and len(self._media_types) < _MAX_CANDIDATES:
+            self._media_types.add(media_type)
+        if len(names) > _MAX_MEMBERS or not all(map(is_name, names)) or not {*REQUIRED} <= {*names}:
+            return
+        if len(self._counts) >= _MAX_CANDIDATES:
+            self._counts.clear()
+        count = self._counts[names] = self._counts.get(names, 0) + 1
+        if count == _SEEN_OFTEN:
+            self._heads = (_Head(names), *self._heads[: _MAX_HEADS - 1])
+            del self._counts[names]
