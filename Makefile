@@ -45,6 +45,14 @@ bench: $(STAMP) ## every benchmark; ARGS=--quick for a rough answer
 soak: $(STAMP) ## the long fault tests (SOAK_ROUNDS rounds)
 	SOAK_ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest -m soak --timeout 7200 $(ARGS)
 
+fuzz: $(STAMP) ## hostile input in front of codecs, kernels and the contract, 60 s each
+	$(PYTHON) -m venv .fuzz
+	.fuzz/bin/pip install --quiet --disable-pip-version-check --require-hashes -r fuzz/requirements.txt
+	PYTHONPATH=src .fuzz/bin/python fuzz/decode.py -max_total_time=60 -len_control=0 -max_len=600
+	PYTHONPATH=src:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+		.fuzz/bin/python fuzz/kernels.py -max_total_time=60
+	$(BIN)/python -m pytest -m soak tests/contract/test_fuzz.py
+
 docs: $(STAMP) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet
 
@@ -59,5 +67,5 @@ jars: $(STAMP) ## rewrite the jar locks from their coordinates
 	$(BIN)/python -m penstock.embedded.relock
 
 clean: ## remove what the other targets made in this folder
-	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .penstock
+	rm -rf $(VENV) .fuzz build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .penstock
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

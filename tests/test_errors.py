@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 
 import pytest
@@ -77,3 +78,19 @@ def test_a_missing_extra_names_the_command() -> None:
         "penstock run needs the Python package pyspark, which is not installed; "
         "next: pip install 'penstock[spark]'"
     )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MissingExtra("spark", "pyspark", purpose="a pipeline"),
+        errors.ApiError("no such topic", error_code=3),
+        errors.UnsupportedFormat("application/cloudevents+xml"),
+        errors.InvalidEvent("id is missing", attribute="id", clause="core, id", fix="set it"),
+    ],
+)
+def test_errors_survive_a_pickle(error: PenstockError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)

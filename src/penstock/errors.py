@@ -83,6 +83,10 @@ class PenstockError(Exception):
         self.why = why
         self.next = next
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive a pickle whatever the arguments of a subclass are: errors come back from Spark's workers."""
+        return _restore, (type(self), self.args, self.__dict__)
+
     def __str__(self) -> str:
         """Give the whole story on one line, for logs; the command line prints it as a block."""
         parts = [self.what]
@@ -90,6 +94,12 @@ class PenstockError(Exception):
         parts += [self.why] if self.why else []
         parts += [f"next: {self.next}"] if self.next else []
         return "; ".join(parts)
+
+
+def _restore(kind: type[PenstockError], args: tuple[object, ...], fields: dict[str, object]) -> PenstockError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class UsageError(PenstockError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import output
-from penstock.cli.settings import current
+from penstock.cli.settings import configuration, current
 
 if TYPE_CHECKING:
     from penstock.contract import Validation
@@ -59,7 +59,8 @@ def command(
         return
     from penstock.contract.loading import find_contract, validate
 
-    path = file or current().contract or Path(os.path.relpath(find_contract(Path.cwd())))
+    configured = configuration().get("contract")
+    path = file or (Path(str(configured)) if configured else Path(os.path.relpath(find_contract(Path.cwd()))))
     result = validate(path, allow_remote=allow_remote, allow_outside=allow_outside)
     _print(result, chosen)
     failing = [f for f in result.findings if f.severity == "error" or (strict and f.severity == "warning")]
