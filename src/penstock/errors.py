@@ -84,7 +84,7 @@ class PenstockError(Exception):
         self.next = next
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive a pickle whatever the arguments of a subclass are: errors come back from Spark's workers."""
+        """Survive a pickle, whatever arguments a subclass takes: errors come back from Spark's workers."""
         return _restore, (type(self), self.args, self.__dict__)
 
     def __str__(self) -> str:
