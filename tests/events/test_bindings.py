@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
+from time import process_time
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -31,6 +34,7 @@ from penstock.events.bindings.pulsar import key_bytes
 from penstock.events.draft import Draft
 from penstock.events.formats import JsonFormat
 from penstock.events.headers import to_properties
+from penstock.events.shapes import Shapes
 from penstock.record import KafkaRecord, PulsarMessage
 
 REQUIRED = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
@@ -362,3 +366,45 @@ def test_an_event_that_lenient_let_pass_is_not_written_as_something_else() -> No
     assert event is not None
     with pytest.raises(CannotEncode):
         JsonFormat().encode(event)
+
+
+# What hostile or unlucky producers cost
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"datacontenttype": "a/b" + ";  " * 20_000 + "\x00"},
+        {"datacontenttype": "a/b;c=" + '"\\"' * 20_000},
+        {"source": "a" * 50_000 + " "},
+        {"source": "//" + "a@" * 20_000 + " "},
+        {"source": "http://[" + ":" * 50_000},
+        {"time": "2018-04-05T17:31:00." + "0" * 50_000},
+        {"dataschema": "a+" * 30_000 + " "},
+    ],
+)
+def test_long_hostile_text_is_refused_in_one_pass(attributes: dict[str, str]) -> None:
+    began = process_time()
+    with pytest.raises(InvalidEvent):
+        CloudEvent({**REQUIRED, **attributes})
+    assert process_time() - began < 0.5
+
+
+def test_text_that_is_not_plain_does_not_make_a_shape_again_and_again() -> None:
+    record = KafkaBinding().encode(CloudEvent({**REQUIRED, "churn": "ü"}))
+    raw = json.dumps({**REQUIRED, "churn": "ü", "data": 1}, ensure_ascii=False).encode()
+    for _ in range(20):
+        KafkaBinding().decode(record)
+        JsonFormat().decode(raw)
+    with patch("re.compile", side_effect=AssertionError("compiled once more")):
+        for _ in range(100):
+            assert KafkaBinding().decode(record).get("churn") == "ü"
+            assert JsonFormat().decode(raw).get("churn") == "ü"
+
+
+def test_shapes_are_bounded() -> None:
+    shapes = Shapes(lambda name: name)
+    for number in range(300):
+        for _ in range(20):
+            shapes.meet((*REQUIRED, f"ext{number}"))
+    assert len(shapes.by_names) == 256

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import assume, given, settings
@@ -32,6 +33,7 @@ from penstock.events import (
     shapes,
 )
 from penstock.events.bindings.pulsar import key_bytes
+from penstock.events.formats.json_heads import Heads
 from penstock.events.headers import to_headers, to_properties
 from penstock.events.jsontext import dumps, loads, member_span
 from penstock.events.media import is_json
@@ -411,17 +413,18 @@ HEAD += ',"datacontenttype":"application/json"'
     st.data(),
 )
 def test_a_known_head_is_read_as_an_unknown_one(old: str, new: str, data: st.DataObject) -> None:
-    known = (HEAD + ',"data":{"a":1}}').encode()
-    for _ in range(20):
-        FORMATS.named("json").decode(known)
     tail = data.draw(
         json_values.map(lambda v: json.dumps(v, separators=(",", ":")))
         | st.sampled_from(['{"a":1,"a":2}', "1 ", "", '1,"id":"2"', '{"data":2}', "1.50", "1},{"])
     )
     raw = (HEAD.replace(old, new, 1) + ',"data":' + tail + "}").encode()
     read = FORMATS.named("json")
-    assert answer(lambda: read.decode(raw)) == answer(lambda: read.read(raw).event)
-    assert answer(lambda: read.decode(raw).data_bytes) == answer(lambda: read.read(raw).event.data_bytes)  # type: ignore[union-attr]
+    with patch("penstock.events.formats.json._heads", Heads()) as heads:
+        for _ in range(20):
+            read.decode((HEAD + ',"data":{"a":1}}').encode())
+        assert heads.decode((HEAD + ',"data":{"a":1}}').encode()) is not None
+        fast = answer(lambda: (e := read.decode(raw)) and (e, e.data, e.data_bytes))
+    assert fast == answer(lambda: (e := read.read(raw).event) and (e, e.data, e.data_bytes))
 
 
 PLAIN_TIMES = {"time": "2018-04-05T17:31:00Z", "dataschema": "urn:x", **plain}

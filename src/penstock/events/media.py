@@ -13,9 +13,11 @@ CLOUDEVENTS = "application/cloudevents"
 BATCH = "application/cloudevents-batch"
 
 # RFC 2045 5.1 (referred to by RFC 2046): type "/" subtype *(";" attribute "=" value).
-_TOKEN = r"[!#$%&'*+\-.0-9A-Z^_`a-z{|}~]+"
-_QUOTED = r'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\U0010ffff]|\\[\t\x20-\U0010ffff])*"'
-GRAMMAR = rf"{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?)*[ \t]*"
+# Possessive throughout: hostile text is read once, without backtracking.
+_TOKEN = r"[!#$%&'*+\-.0-9A-Z^_`a-z{|}~]++"
+_QUOTED = r'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\U0010ffff]|\\[\t\x20-\U0010ffff])*+"'
+_PARAMETER = rf"[ \t]*+;[ \t]*+(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?+"
+GRAMMAR = rf"{_TOKEN}/{_TOKEN}(?:{_PARAMETER})*+[ \t]*+"
 _MEDIA_TYPE = re.compile(GRAMMAR)
 _CHARSET = re.compile(rf';[ \t]*charset="?({_TOKEN})"?', re.IGNORECASE)
 _MEMORY = 512

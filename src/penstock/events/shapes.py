@@ -71,13 +71,13 @@ class Shapes:
 
     def meet(self, names: tuple[str, ...]) -> None:
         """Count a sequence of names; compile it when it has been seen often."""
-        if len(self.by_names) >= _MAX_SHAPES or len(names) > _MAX_HEADERS:
+        if names in self.by_names or len(self.by_names) >= _MAX_SHAPES or len(names) > _MAX_HEADERS:
             return
         if len(self._counts) >= _MAX_CANDIDATES:
             self._counts.clear()
         count = self._counts[names] = self._counts.get(names, 0) + 1
         if count >= _SEEN_OFTEN:
-            del self._counts[names]
+            self._counts.pop(names, None)
             shape = self._shape(names)
             if shape is not None:
                 self.by_names[names] = shape

@@ -36,7 +36,6 @@ class AttributeType(Enum):
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})")
-_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 
 def read_integer(text: str) -> int:
@@ -58,12 +57,9 @@ def read_boolean(text: str) -> bool:
 def read_base64(text: str | bytes) -> bytes:
     """Read core's Binary: the base64 of RFC 4648 section 4, no line breaks, padded."""
     try:
-        raw = text.encode("ascii") if isinstance(text, str) else text
-        if _BASE64.fullmatch(raw):
-            return binascii.a2b_base64(raw)
-    except UnicodeEncodeError:
-        pass
-    raise ValueError("not base64 of RFC 4648 section 4")
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        raise ValueError("not base64 of RFC 4648 section 4") from None
 
 
 def write_base64(raw: bytes) -> str:

@@ -50,7 +50,7 @@ def _pattern(name: str) -> str:
 
 
 class Heads:
-    """The few heads that were last found to keep coming."""
+    """The first few heads that were found to keep coming."""
 
     def __init__(self) -> None:
         self._heads: tuple[_Head, ...] = ()
@@ -86,11 +86,10 @@ class Heads:
         """Count the members of a valid event with JSON data; compile them when they were seen often."""
         if media_type is not None and len(self._media_types) < _MAX_CANDIDATES:
             self._media_types.add(media_type)
-        if len(names) > _MAX_MEMBERS or not all(map(is_name, names)) or not {*REQUIRED} <= {*names}:
+        if len(self._heads) >= _MAX_HEADS or len(names) > _MAX_MEMBERS or not {*REQUIRED} <= {*names}:
             return
         if len(self._counts) >= _MAX_CANDIDATES:
             self._counts.clear()
         count = self._counts[names] = self._counts.get(names, 0) + 1
-        if count == _SEEN_OFTEN:
-            self._heads = (_Head(names), *self._heads[: _MAX_HEADS - 1])
-            del self._counts[names]
+        if count == _SEEN_OFTEN and all(map(is_name, names)):
+            self._heads = (*self._heads, _Head(names))
