@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.app import VERBS, Verb, main
+from penstock.cli.app import main
 
 Run = Callable[..., tuple[int, list[Any], str]]
 EVENT = {
@@ -29,7 +29,6 @@ EVENT = {
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """Run a verb of `penstock event` on lines; gives exit code, parsed lines of stdout, and stderr."""
-    monkeypatch.setitem(VERBS, "event", Verb("penstock.cli.event:app", "events offline", "Events"))  # type: ignore[arg-type]
 
     def call(*args: str, lines: list[Any] | str) -> tuple[int, list[Any], str]:
         text = lines if isinstance(lines, str) else "\n".join(map(json.dumps, lines))
