@@ -72,7 +72,8 @@ KEYS = [None, b"", b"k\xff"]
 
 # Texts that are numbers, times, booleans, patterns, or nearly so.
 TEXTS = [
-    "", "a", "b", "ab", "abc", "order-17", "ORDER", "É", "é😀x", "😀", "\U0010ffff", "\uffff", " a ", "\t", "a%b",
+    "", "a", "b", "ab", "abc", "order-17", "ORDER", "É", "é😀x", "😀", "\U0010ffff", "\uffff", " a ",
+    "\t", "a%b",
     "a_b", "\\", "a\\b", "'", '"', "true", "TRUE", "false", "null", "0", "-0", "1", "01", "+1", "1.0", "1.50",
     "-12.5", "1e3", "1E-2", "1e-30", "1e400", "NaN", "9007199254740993", "9007199254740992",
     "9999999999999999999", "10000000000000000000", "12345678901234567890123", "0.1", "0.100000000000000000",
@@ -86,14 +87,33 @@ TEXTS = [
 ]  # fmt: skip
 NUMBERS = [
     "0", "1", "-1", "2", "3", "7", "0.1", "-0.1", "0.000000000000000001", "1.5", "-2.5", "100", "99.999999",
-    "9007199254740993", "9999999999999999999.999999999999999999", "5000000000000000000", "-9223372036854775808",
-    "4", "18", "2147483647", "0.0000005", "0.333333333333333333", "3162277660.168379332", "12345.678901234567",
+    "9007199254740993", "9999999999999999999.999999999999999999", "5000000000000000000",
+    "-9223372036854775808",
+    "4", "18", "2147483647", "0.0000005", "0.333333333333333333", "3162277660.168379332",
+    "12345.678901234567",
 ]  # fmt: skip
 MOMENTS = [0, -1, 1, 999, 1_000, -1_500_000, 86_400_000_000, 1_700_000_000_123_456, -62_135_596_800_000_000,
            253_402_300_799_999_999, -12_219_292_800_000_000]  # fmt: skip
-PATTERNS = ["%", "_", "a%", "%b", "a_b", "", "%a%b%", "order-__", "\\%", "a\\_b", "\\\\", "%😀%", "_%_", "%\n%", "é_x"]
+PATTERNS = [
+    "%",
+    "_",
+    "a%",
+    "%b",
+    "a_b",
+    "",
+    "%a%b%",
+    "order-__",
+    "\\%",
+    "a\\_b",
+    "\\\\",
+    "%😀%",
+    "_%_",
+    "%\n%",
+    "é_x",
+]
 PATHS: list[tuple[str | int, ...]] = [
-    (), ("a",), ("b",), ("c", "d"), ("e", 0), ("e", 1, "f"), ("sku no",), ("it's",), ('q"t',), ("é😀",), ("",),
+    (), ("a",), ("b",), ("c", "d"), ("e", 0), ("e", 1, "f"), ("sku no",), ("it's",), ('q"t',), ("é😀",),
+    ("",),
     ("a", 0), (0,), ("e", "0"), ("c", "d", "e"), ("\\",), ("n",),
 ]  # fmt: skip
 NAMES = ["a", "b", "c", "d", "e", "f", "sku no", "it's", 'q"t', "é😀", "", "\\", "n", "A"]
@@ -117,7 +137,9 @@ class Maker:
         if chance < 0.03:
             return Null()
         if depth > 0 and chance < 0.10:
-            return If(self.node(Type.BOOLEAN, depth - 1), self.node(want, depth - 1), self.node(want, depth - 1))
+            return If(
+                self.node(Type.BOOLEAN, depth - 1), self.node(want, depth - 1), self.node(want, depth - 1)
+            )
         if depth > 0 and chance < 0.15:
             return Coalesce((self.node(want, depth - 1), self.node(want, depth - 1)))
         return makers[want](depth)
@@ -146,7 +168,9 @@ class Maker:
             return Not(self.node(Type.BOOLEAN, below))
         if rule == "in":
             type_ = self.pick([Type.NUMBER, Type.TEXT, Type.JSON])
-            return In(self.node(type_, below), tuple(self.node(type_, below) for _ in range(self.pick([1, 3]))))
+            return In(
+                self.node(type_, below), tuple(self.node(type_, below) for _ in range(self.pick([1, 3])))
+            )
         if rule == "like":
             return Like(self.node(Type.TEXT, below), self.pick(PATTERNS))
         if rule == "null":
@@ -169,7 +193,7 @@ class Maker:
                 ]
             )
         below = depth - 1
-        rule = self.pick(["arithmetic"] * 3 + ["call", "round", "quotient", "length", "time"])
+        rule = self.pick(["arithmetic"] * 3 + ["call", "round", "quotient", "length", "time", "within"])
         if rule == "arithmetic":
             operands = self.node(Type.NUMBER, below), self.node(Type.NUMBER, below)
             return Arithmetic(self.pick(list(ArithmeticOperator)), *operands)
@@ -179,9 +203,21 @@ class Maker:
             return Call("round", (self.node(Type.NUMBER, below), Number(Decimal(self.pick([0, 2, 6, 18])))))
         if rule == "quotient":
             return Call("quotient", (self.node(Type.NUMBER, below), self.node(Type.NUMBER, below)))
+        if rule == "within":
+            return Call("within", tuple(self.node(Type.NUMBER, below) for _ in range(3)))
         if rule == "length":
             return Call("length", (self.node(Type.TEXT, below),))
-        names = ["year", "month", "day", "hour", "minute", "second", "unix_seconds", "unix_millis", "unix_micros"]
+        names = [
+            "year",
+            "month",
+            "day",
+            "hour",
+            "minute",
+            "second",
+            "unix_seconds",
+            "unix_millis",
+            "unix_micros",
+        ]
         return Call(self.pick(names), (self.node(Type.TIME, below),))
 
     def text(self, depth: int) -> Node:
@@ -203,9 +239,12 @@ class Maker:
         if name.startswith("text_of_"):
             type_ = {"number": Type.NUMBER, "boolean": Type.BOOLEAN, "time": Type.TIME}[name[8:]]
             return Call(name, (self.node(type_, below),))
-        count = Number(Decimal(self.pick(["0", "1", "2", "-1", "-3", "5", "1.5", "2147483648", "2147483647"])))
+        count = Number(
+            Decimal(self.pick(["0", "1", "2", "-1", "-3", "5", "1.5", "2147483648", "2147483647"]))
+        )
         arguments: dict[str, tuple[Node, ...]] = {
-            "lower": (), "upper": (), "left": (count,), "right": (count,), "concat": (self.node(Type.TEXT, below),),
+            "lower": (), "upper": (), "left": (count,), "right": (count,),
+            "concat": (self.node(Type.TEXT, below),),
             "substring": (count, Number(Decimal(self.pick(["0", "1", "3", "-1", "2147483647"])))),
             "replace": (self.node(Type.TEXT, 0), self.node(Type.TEXT, 0)),
             **dict.fromkeys(("trim", "ltrim", "rtrim"), (Text(self.pick([" ", "ab", "", "😀x", "\t "])),)),
@@ -214,7 +253,9 @@ class Maker:
 
     def time(self, depth: int) -> Node:
         if depth > 0 and self.random.random() < 0.3:
-            by = Number(Decimal(self.pick(["1", "-1", "3600000000", "1e17", "-1e17", "0.5", "1e18", "-1e18"])))
+            by = Number(
+                Decimal(self.pick(["1", "-1", "3600000000", "1e17", "-1e17", "0.5", "1e18", "-1e18"]))
+            )
             return Call("shift", (self.node(Type.TIME, depth - 1), by))
         return self.pick(
             [
@@ -228,12 +269,18 @@ class Maker:
     # Events.
 
     def event(self) -> dict[str, Any]:
-        attributes = {"specversion": "1.0", "id": self.pick(["1", "é", "x" * 40]), "source": self.pick(["/s", "u:x"])}
+        attributes = {
+            "specversion": "1.0",
+            "id": self.pick(["1", "é", "x" * 40]),
+            "source": self.pick(["/s", "u:x"]),
+        }
         attributes["type"] = self.pick(["a", "b", "order-17", "true"])
         for name in ("subject", "time", "xa", "xb", "xc", "expirytime"):
             if self.random.random() < 0.7:
                 attributes[name] = self.pick(TEXTS)
-        if media := self.pick([None, "application/json", "application/json", "text/JSON ; a=b", "a/b+json", "a/xml"]):
+        if media := self.pick(
+            [None, "application/json", "application/json", "text/JSON ; a=b", "a/b+json", "a/xml"]
+        ):
             attributes["datacontenttype"] = media
         return {"attributes": attributes, "data": self.data(), "key": self.pick(KEYS)}
 
@@ -246,7 +293,11 @@ class Maker:
         raw = self.json(3).encode()
         if chance < 0.25 and raw:  # broken by one byte
             place = self.random.randrange(len(raw))
-            raw = raw[:place] + self.pick([b"", b"}", b'"', b"\\", b"]", b",", b"\xff", b" ", b"0"]) + raw[place + 1 :]
+            raw = (
+                raw[:place]
+                + self.pick([b"", b"}", b'"', b"\\", b"]", b",", b"\xff", b" ", b"0"])
+                + raw[place + 1 :]
+            )
         return raw
 
     def json(self, depth: int) -> str:
@@ -260,7 +311,9 @@ class Maker:
                 names.append(names[0])
             members = [f"{self.string(name)}{space}:{space}{self.json(depth - 1)}" for name in names]
             return "{" + f"{space},".join(members) + "}"
-        numbers = [text for text in TEXTS + NUMBERS if text[-1:].isdigit() and "T" not in text and text[0] != "+"]
+        numbers = [
+            text for text in TEXTS + NUMBERS if text[-1:].isdigit() and "T" not in text and text[0] != "+"
+        ]
         kinds = [lambda: self.string(self.pick(TEXTS)), lambda: self.pick(numbers), lambda: self.pick(WORDS)]
         return str(self.pick(kinds)())
 
@@ -268,7 +321,9 @@ class Maker:
         """Write a JSON string, plainly or with every character escaped."""
         if self.random.random() < 0.3:
             units = text.encode("utf-16-be")
-            return '"' + "".join(f"\\u{units[i]:02x}{units[i + 1]:02X}" for i in range(0, len(units), 2)) + '"'
+            return (
+                '"' + "".join(f"\\u{units[i]:02x}{units[i + 1]:02X}" for i in range(0, len(units), 2)) + '"'
+            )
         return json.dumps(text, ensure_ascii=self.pick([True, False]))
 
 
@@ -280,23 +335,33 @@ def deep(opening: str, closing: str, levels: int) -> bytes:
 
 
 CORPUS: list[bytes] = [
-    b"", b" ", b"null", b"1", b"\"a\"", b"[]", b"{}", b"{} ", b"{}{}", b"{} x", b"{}]", b"{}}", b"{},{}", b'1,"x":2',
-    b'{"a":1}]x', b'{"a":1}}x', b"01", b"1.", b".5", b"+1", b"-", b"1e", b"1e+", b"--1", b"1-2", b"1 2", b"[1 2]",
-    b"[1,]", b"[,1]", b'{"a":1,}', b'{"a"}', b'{"a":}', b"{a:1}", b"{'a':1}", b'{"a":1,"a":2}', b"tru", b"truefalse",
-    b"NaN", b"Infinity", b"-Infinity", b"[NaN]", b"// c\n1", b"/* c */1", b"\xef\xbb\xbf1", b"\xff", b'"\xff"',
+    b"", b" ", b"null", b"1", b"\"a\"", b"[]", b"{}", b"{} ", b"{}{}", b"{} x", b"{}]", b"{}}", b"{},{}",
+    b'1,"x":2',
+    b'{"a":1}]x', b'{"a":1}}x', b"01", b"1.", b".5", b"+1", b"-", b"1e", b"1e+", b"--1", b"1-2", b"1 2",
+    b"[1 2]",
+    b"[1,]", b"[,1]", b'{"a":1,}', b'{"a"}', b'{"a":}', b"{a:1}", b"{'a':1}", b'{"a":1,"a":2}', b"tru",
+    b"truefalse",
+    b"NaN", b"Infinity", b"-Infinity", b"[NaN]", b"// c\n1", b"/* c */1", b"\xef\xbb\xbf1", b"\xff",
+    b'"\xff"',
     b'"\xed\xa0\x80"', b'"\xc0\xaf"', b'"\xf4\x90\x80\x80"', b'"\x01"', b'"\t"', b'"\n"', b'"\x7f"', b'"\\x"',
     b'"\\u12"', b'"\\ud800"', b'"\\udc00"', b'"\\ud83d\\ude00"', b'"\\ud83d\\ud83d\\ude00"', b'"\\\\ud800"',
-    b'"\\\\\\ud800"', b'"\\ud800\\\\udc00"', b'{"\\ud800":1}', b'{"a":"\\udc00"}', b'"\\', b'"\\"', b'"\\\\"', b'"\\\\\\"',
-    b'"a\\"', b'{"a":"b\\"c","d":"\\\\"}', b'"\\u0000"', b'{"\\u0061":1,"a":2}', b'{"\\u0061":5}', b'{"a\\u0022":1}',
-    b'\\"', b'{"a":\\"b"}', b'"a"b"', b'"a""b"', b'5"a"', b'"a"5', b"true5", b"5true", b'{"a":1"b":2}', b"\x0b1",
-    b"1\x00", b"\x001", b'"\x00"', b"1\x0c", b"\xc2\xa01", b"\xe2\x80\xa81", b"[1,2", b'{"a":[1,2}', b"]", b"}", b'"',
-    b"1" * 4000, b"1" * 4001, b"-" + b"1" * 4000, b"1." + b"1" * 3998, b"1." + b"1" * 3999, b'"' + b"1" * 5000 + b'"',
+    b'"\\\\\\ud800"', b'"\\ud800\\\\udc00"', b'{"\\ud800":1}', b'{"a":"\\udc00"}', b'"\\', b'"\\"',
+    b'"\\\\"', b'"\\\\\\"',
+    b'"a\\"', b'{"a":"b\\"c","d":"\\\\"}', b'"\\u0000"', b'{"\\u0061":1,"a":2}', b'{"\\u0061":5}',
+    b'{"a\\u0022":1}',
+    b'\\"', b'{"a":\\"b"}', b'"a"b"', b'"a""b"', b'5"a"', b'"a"5', b"true5", b"5true", b'{"a":1"b":2}',
+    b"\x0b1",
+    b"1\x00", b"\x001", b'"\x00"', b"1\x0c", b"\xc2\xa01", b"\xe2\x80\xa81", b"[1,2", b'{"a":[1,2}',
+    b"]", b"}", b'"',
+    b"1" * 4000, b"1" * 4001, b"-" + b"1" * 4000, b"1." + b"1" * 3998, b"1." + b"1" * 3999,
+    b'"' + b"1" * 5000 + b'"',
     b'{"a":1e5,"b":1E+5,"n":-1.5e-5}', b'{"a":1e999,"b":-1e999}', b'{"a":123456789012345678901234567890}',
     b'{"a":0.30000000000000004,"b":5e-324}', b'{"a":1.7976931348623157e308,"b":1.7976931348623159e308}',
     deep("[", "]", 190), deep("[", "]", 191), deep('{"a":', "}", 190), deep('{"a":', "}", 191),
     deep('[{"a":', "}]", 95), deep('[{"a":', "}]", 96), deep("[", "]", 250), b"[" * 500, b"]" * 300,
     b'{"a":"' + b"[{" * 300 + b'"}', b'{"a":[' + b",".join([b"[]"] * 400) + b"]}",
-    b'{"' + b"a" * 49_999 + b'":1,"a":2}', b'{"' + b"a" * 50_000 + b'":1}', b'{"' + b"\\u0061" * 49_999 + b'":1}',
+    b'{"' + b"a" * 49_999 + b'":1,"a":2}', b'{"' + b"a" * 50_000 + b'":1}',
+    b'{"' + b"\\u0061" * 49_999 + b'":1}',
     b'{"' + b"\\u0061" * 50_000 + b'":1}', b'{"a":"' + b"x" * 200_000 + b'"}',
     '{"a":"\uffff","b":"\U0010ffff","é😀":"é"}'.encode(), b'{"it\'s":1,"q\\"t":2,"\\\\":3,"":4,"sku no":5}',
     b'{"a":true,"b":false,"c":{"d":null},"e":[null,{"f":"1"}]}', b'{"a":"true","b":"5","n":5,"c":{"d":"{"}}',
@@ -310,7 +375,9 @@ def frame_of(spark: SparkSession, events: list[dict[str, Any]]) -> Any:
         extensions = {k: v for k, v in attributes.items() if k not in CORE and k != "specversion"}
         core = [attributes.get(name) for name in CORE]
         data, key = event["data"], event["key"]
-        rows.append((number, *core, extensions, data and bytearray(data) if data != b"" else bytearray(), key))
+        rows.append(
+            (number, *core, extensions, data and bytearray(data) if data != b"" else bytearray(), key)
+        )
     return spark.createDataFrame(rows, SCHEMA)
 
 
@@ -338,7 +405,12 @@ def compare_expressions(spark: SparkSession, nodes: list[Node], events: list[dic
         scope = Scope(event["attributes"], None if data is unreadable else data)
         for index, node in enumerate(nodes):
             expected, found = evaluate(node, scope), row[index + 2]
-            assert found == expected and type(found) is type(expected), (explain(node), event, found, expected)
+            assert found == expected and type(found) is type(expected), (
+                explain(node),
+                event,
+                found,
+                expected,
+            )
     return len(rows) * len(nodes)
 
 
@@ -378,7 +450,10 @@ def test_json_that_parsers_disagree_about(spark: SparkSession) -> None:
                 expected = tagged(member(data, path))
                 found = row[index + 1]
                 bracket = found is not None and found[0] in "{[" and not isinstance(expected, str)
-                assert (found[:1] if found and found[0] in "{[" else found) == expected or bracket, (event, path)
+                assert (found[:1] if found and found[0] in "{[" else found) == expected or bracket, (
+                    event,
+                    path,
+                )
     assert 30 < readable < len(CORPUS) - 30
 
 
@@ -389,7 +464,9 @@ def test_numbers_read_from_every_text(spark: SparkSession) -> None:
         digits = "".join(maker.pick("0123456789") for _ in range(maker.pick([1, 5, 19, 20, 25])))
         fraction = "." + "".join(maker.pick("0012345") for _ in range(maker.pick([1, 9, 18, 19, 30])))
         exponent = maker.pick(["", "", f"e{maker.random.randint(-40, 40)}", "E+007", "e-0999", "e1000"])
-        numbers.append(maker.pick(["", "-"]) + (digits.lstrip("0") or "0") + maker.pick(["", fraction]) + exponent)
+        numbers.append(
+            maker.pick(["", "-"]) + (digits.lstrip("0") or "0") + maker.pick(["", fraction]) + exponent
+        )
     attributes = {"id": "1", "source": "/s", "type": "t", "datacontenttype": "application/json"}
     events = [{"attributes": {**attributes, "xa": text}, "data": None, "key": None} for text in numbers]
     number = Call("number_of_text", (Attribute("xa"),))
@@ -406,6 +483,7 @@ def test_numbers_read_from_every_text(spark: SparkSession) -> None:
         ),
         Call("text_of_number", (Arithmetic(ArithmeticOperator.MULTIPLY, number, number),)),
         Call("text_of_number", (Call("quotient", (number, Number(Decimal("0.7")))),)),
+        *(Call("text_of_number", (Call(name, (number,)),)) for name in ("abs", "floor", "ceil", "truncate")),
     ]
     assert compare_expressions(spark, nodes, events) > 10_000
 
@@ -492,7 +570,9 @@ def test_random_routes_on_random_events(spark: SparkSession, seed: int) -> None:
         plans.append(plan)
     events = [maker.event() for _ in range(120)]
     binding = Binding()
-    frame = prepare(frame_of(spark, events), binding, plans).withColumn("now", F.unix_micros(F.current_timestamp()))
+    frame = prepare(frame_of(spark, events), binding, plans).withColumn(
+        "now", F.unix_micros(F.current_timestamp())
+    )
     program = Program(binding)
     columns, names = [], []
     for index, plan in enumerate(plans):
@@ -501,7 +581,9 @@ def test_random_routes_on_random_events(spark: SparkSession, seed: int) -> None:
         columns.append(
             F.struct(
                 route.verdict.alias("verdict"),
-                F.struct(*(column.alias(name) for name, column in route.attributes.items())).alias("attributes"),
+                F.struct(*(column.alias(name) for name, column in route.attributes.items())).alias(
+                    "attributes"
+                ),
                 route.key.alias("key"),
                 route.null_value.alias("null_value"),
             ).alias(f"r{index}")

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from penstock.events.cesql.result import INTEGER_MAX, INTEGER_MIN
-from penstock.pipeline.columns.numbers import DECIMAL, Numeric, decimal_text, number_of, only_whole, quotient
+from penstock.pipeline.columns.numbers import (
+    DECIMAL,
+    Numeric,
+    decimal_text,
+    magnitude,
+    number_of,
+    only_whole,
+    quotient,
+)
 from penstock.pipeline.columns.times import (
     CLOCK,
     DATE_PARTS,
@@ -76,6 +84,10 @@ def _round(number: Numeric, digits: int) -> Numeric:
     return Numeric(F.round(number.decimal, digits).try_cast(DECIMAL))
 
 
+def _within(number: Numeric, low: Numeric, high: Numeric) -> Numeric:
+    return Numeric(F.when(number.decimal.between(low.decimal, high.decimal), number.decimal))
+
+
 def _shift(micros: Column, by: Numeric) -> Column:
     value = by.decimal
     near = (only_whole(value) == value) & value.between(-_FARTHEST, _FARTHEST)
@@ -121,11 +133,12 @@ CALLS: Final[dict[str, Callable[..., Any]]] = {
     "ends_with": F.endswith,
     "contains": F.contains,
     "position": lambda text, other: _counted(F.call_function("instr", text, other)),
-    "abs": lambda number: Numeric(F.abs(number.decimal)),
+    "abs": lambda number: Numeric(magnitude(number.decimal)),
     "floor": lambda number: Numeric(F.floor(number.decimal).try_cast(DECIMAL)),
     "ceil": lambda number: Numeric(F.ceil(number.decimal).try_cast(DECIMAL)),
     "truncate": lambda number: Numeric(only_whole(number.decimal).try_cast(DECIMAL)),
     "round": _round,
+    "within": _within,
     "quotient": lambda left, right: quotient(left.decimal, right.decimal),
     **{name: _date_part(name) for name in DATE_PARTS},
     **{name: _clock_part(name) for name in CLOCK},
@@ -134,4 +147,4 @@ CALLS: Final[dict[str, Callable[..., Any]]] = {
     "unix_micros": _unix(1),
     "shift": _shift,
 }
-"""Every function of `plan/functions.py` but text_of_json, made of others, and those that `limits.py` refuses."""
+"""Every function of the plan but text_of_json, made of others, and those that `limits.py` refuses."""

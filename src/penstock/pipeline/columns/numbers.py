@@ -27,6 +27,7 @@ __all__ = [
     "compared_numbers",
     "decimal_text",
     "literal",
+    "magnitude",
     "number_of",
     "only_whole",
     "quotient",
@@ -130,6 +131,11 @@ def _parts(value: Column) -> tuple[Column, Column]:
     return whole, (value - whole).cast(_FRACTION)
 
 
+def magnitude(value: Column) -> Column:
+    """Take the sign away; Spark's own abs and minus sign round to 34 digits, its subtraction does not."""
+    return F.when(value < 0, (F.lit(0) - value).cast(DECIMAL)).otherwise(value)
+
+
 def only_whole(value: Column) -> Column:
     """Cut the fraction off."""
     return F.when(value < 0, F.ceil(value)).otherwise(F.floor(value))
@@ -153,7 +159,7 @@ _FORMAT: Final = "0" * MAX_WHOLE + "." + "0" * MAX_FRACTION
 
 def decimal_text(value: Column) -> Column:
     """Write a decimal as plain digits, with no trailing zeros after the point."""
-    digits = F.to_char(F.abs(value), F.lit(_FORMAT))
+    digits = F.to_char(magnitude(value), F.lit(_FORMAT))
     whole = F.ltrim(F.substring(digits, 1, MAX_WHOLE), F.lit("0"))
     fraction = F.rtrim(F.substring(digits, MAX_WHOLE + 2, MAX_FRACTION), F.lit("0"))
     return F.concat(

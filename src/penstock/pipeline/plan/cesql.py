@@ -92,14 +92,9 @@ def _unary(node: cesql.Unary) -> Checked:
 
 
 def _in_range(value: Node, error: Node) -> Checked:
-    # 3.1: Integer has 32 bits; a result beyond is an error.
-    beyond = Or(
-        (
-            Compare(Comparison.LESS, value, number(INTEGER_MIN)),
-            Compare(Comparison.GREATER, value, number(INTEGER_MAX)),
-        )
-    )
-    return Checked(value, either(error, beyond), Type.NUMBER)
+    # 3.1: Integer has 32 bits; a result beyond is an error, and so is a division by 0 (3.4.2), here null.
+    within = Call("within", (value, number(INTEGER_MIN), number(INTEGER_MAX)))
+    return Checked(within, either(error, IsNull(within)), Type.NUMBER)
 
 
 def _and(node: cesql.Binary) -> Checked:
@@ -143,9 +138,6 @@ def _arithmetic(node: cesql.Binary) -> Checked:
         value: Node = Call("quotient", (left.value, right.value))
     else:
         value = Arithmetic(ArithmeticOperator(node.operator.value), left.value, right.value)
-    if node.operator in (Operator.DIVIDE, Operator.REMAINDER):
-        # 3.4.2: a MathError if the divisor is 0; its result here is null, which is what tells it.
-        error = either(error, IsNull(value))
     return _in_range(value, error)
 
 

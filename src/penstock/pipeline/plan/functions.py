@@ -81,6 +81,7 @@ FUNCTIONS: Final[dict[str, Signature]] = {
     "ceil": Signature(*_TO_NUMBER, "the next whole number above"),
     "truncate": Signature(*_TO_NUMBER, "without its fraction"),
     "round": Signature((_NUMBER, _NUMBER), _NUMBER, "to 0 to 18 digits after the point, half away from 0"),
+    "within": Signature((_NUMBER,) * 3, _NUMBER, "the number, if it lies between the others"),
     "quotient": Signature((_NUMBER, _NUMBER), _NUMBER, "how often one goes into the other, cut to whole"),
     # Times, in UTC.
     "year": Signature(*_PART, "the year"),

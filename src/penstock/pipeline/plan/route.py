@@ -150,9 +150,7 @@ class RoutePlan:
         yield from (f"every event needs {name}" for name in gone if name in (*REQUIRED, "expirytime"))
         for names in (targets, gone):
             if len(set(names)) < len(names):
-                yield "an attribute is named twice"
-        if {old for old, _ in self.rename} & set(self.drop):
-            yield "an attribute is both dropped and renamed"
+                yield "an attribute is set, dropped or renamed twice"
         yield from self._illegal_values()
 
     def _illegal_values(self) -> Iterator[str]:

@@ -270,7 +270,7 @@ def _is(builder: Builder, tree: Any) -> Node:
 
 def _arithmetic(builder: Builder, tree: Any) -> Node:
     if isinstance(tree, sql.Add | sql.Sub) and isinstance(tree.expression, sql.Interval):
-        micros = interval_micros(builder, tree.expression)
+        micros = interval_micros(builder, tree)
         moment = builder.build_as(tree.this, Type.TIME)
         return Call("shift", (moment, Number(-micros if isinstance(tree, sql.Sub) else micros)))
     left, right = (builder.build_as(part, Type.NUMBER) for part in (tree.this, tree.expression))

@@ -11,7 +11,6 @@ from sqlglot import expressions as sql
 
 from penstock.pipeline.plan.functions import FUNCTIONS
 from penstock.pipeline.plan.nodes import (
-    And,
     Call,
     Coalesce,
     Compare,
@@ -26,7 +25,7 @@ from penstock.pipeline.plan.nodes import (
     Text,
     Type,
 )
-from penstock.pipeline.plan.numbers import MAX_FRACTION, MAX_WHOLE
+from penstock.pipeline.plan.numbers import EXACT, MAX_FRACTION, MAX_WHOLE
 from penstock.pipeline.plan.typing import type_of
 
 if TYPE_CHECKING:
@@ -234,25 +233,19 @@ def _cast_number(builder: Builder, tree: Any, name: str) -> Node:
             node = Coalesce((node, text))  # a cast is asked for: the text of a JSON string counts as well
     number = builder.convert(node, Type.NUMBER, tree.this)
     if name != "DECIMAL":
-        return _bounded(Call("truncate", (number,)), -_INTEGERS[name] - 1, _INTEGERS[name])
+        return _within(Call("truncate", (number,)), -_INTEGERS[name], _INTEGERS[name] - 1)
     given = [int(part.this.this) for part in tree.args["to"].expressions]
     # Spark: DECIMAL is DECIMAL(10,0), and DECIMAL(p) is DECIMAL(p,0).
     precision, scale = (*given, *_DECIMAL[len(given) :])[:2]
-    limit = 10 ** min(max(precision - scale, 0), MAX_WHOLE)
-    return _bounded(_rounded(number, scale), -limit, limit)
+    if not 0 <= scale <= min(precision, MAX_FRACTION) or precision - scale > MAX_WHOLE:
+        return builder.report(tree, f"DECIMAL({precision},{scale}) is too wide", fix="use DECIMAL(37,18)")
+    largest = EXACT.scaleb(Decimal(10**precision - 1), -scale)
+    return _within(_rounded(number, scale), largest.copy_negate(), largest)
 
 
-def _bounded(node: Node, below: int, above: int) -> Node:
-    """Give a number between two others, or null: a type holds no more."""
-    if above >= 10**MAX_WHOLE:
-        return node
-    inside = And(
-        (
-            Compare(Comparison.GREATER, node, Number(Decimal(below))),
-            Compare(Comparison.LESS, node, Number(Decimal(above))),
-        )
-    )
-    return If(inside, node, Null())
+def _within(node: Node, low: int | Decimal, high: int | Decimal) -> Node:
+    """Give a number, or null where the type that it is cast to does not hold it."""
+    return Call("within", (node, Number(EXACT.create_decimal(low)), Number(EXACT.create_decimal(high))))
 
 
 _UNITS: Final = {
@@ -268,10 +261,11 @@ _MAX_INTERVAL: Final = 10**17
 
 
 def interval_micros(builder: Builder, tree: Any) -> Decimal:
-    """Give the length of an interval in microseconds; months and years have none."""
-    unit = _UNITS.get(str(tree.args.get("unit") or "").upper().removesuffix("S"))
+    """Give the length of the interval on the right in microseconds; months and years have none."""
+    interval = tree.expression
+    unit = _UNITS.get(str(interval.args.get("unit") or "").upper().removesuffix("S"))
     try:
-        count = Decimal(str(tree.this.this if tree.this is not None else ""))
+        count = Decimal(str(interval.this.this if interval.this is not None else ""))
     except InvalidOperation:
         count = Decimal("NaN")
     micros = count * unit if unit and count.is_finite() and abs(count) < _MAX_INTERVAL else None

@@ -142,6 +142,7 @@ CALLS: Final[dict[str, Callable[..., Any]]] = {
     "ceil": _to_whole(ROUND_CEILING),
     "truncate": _to_whole(ROUND_DOWN),
     "round": _decimals(_round),
+    "within": _decimals(lambda number, low, high: number if low <= number <= high else None),
     "quotient": _decimals(_quotient),
     "year": _part("year"),
     "month": _part("month"),

@@ -1,0 +1,339 @@
+"""From pipeline.yaml and its contract to route plans, or to everything that is wrong with them; no Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.config import Context
+from penstock.contract import Contract, ResolvedOperation, resolve, validate
+from penstock.contract.finding import Finding, Report, Severity
+from penstock.errors import InvalidExpression, PenstockError, PipelineError
+from penstock.events.filters import parse_filter, parse_filters
+from penstock.pipeline import rules
+from penstock.pipeline.document import PipelineDocument, Route, read_pipeline
+from penstock.pipeline.plan.cesql import parse_cesql
+from penstock.pipeline.plan.dialects import compile_filters
+from penstock.pipeline.plan.nodes import Boolean, Node, Type
+from penstock.pipeline.plan.route import (
+    Assignment,
+    Expiry,
+    ExpressionKey,
+    FunctionKey,
+    KeyRule,
+    Mode,
+    RoutePlan,
+    SimpleKey,
+    Tombstones,
+)
+from penstock.pipeline.plan.sql import parse_sql
+
+__all__ = ["CompiledRoute", "Pipeline", "PipelineCheck", "check_pipeline", "load_pipeline"]
+
+_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
+_DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?\Z")
+_CONDITIONS: Final = ("where", "filter", "cesql", "sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledRoute:
+    """A route, ready for an engine: its plan, its operations, and how it delivers."""
+
+    name: str
+    plan: RoutePlan
+    receive: ResolvedOperation
+    send: tuple[ResolvedOperation, ...]
+    document: Route
+    dead_letter_channel: str
+    backoff_seconds: float
+    sql: str | None = None
+    """A condition in Spark's own SQL, which only the columns engine can do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """All routes of a file."""
+
+    path: Path
+    checkpoint: Path
+    engine: str
+    contract: Contract
+    routes: tuple[CompiledRoute, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineCheck:
+    """What a check found; `pipeline` is None if there is an error."""
+
+    pipeline: Pipeline | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that keep the pipeline from running."""
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
+
+
+def load_pipeline(path: str | Path, *, context: Context | None = None) -> Pipeline:
+    """Give the pipeline of a file without errors; raise the first error otherwise."""
+    result = check_pipeline(path, context=context)
+    if result.pipeline is not None:
+        return result.pipeline
+    first = result.errors[0]
+    raise PipelineError(
+        f"{path} breaks {len(result.errors)} rules" if len(result.errors) > 1 else f"{path} breaks a rule",
+        where=str(first.position),
+        why=f"{first.rule.id}: {first.message}",
+        next=f"penstock validate {path}",
+    )
+
+
+def check_pipeline(
+    path: str | Path, *, context: Context | None = None, raw: bytes | None = None
+) -> PipelineCheck:
+    """Read a pipeline and its contract and check every rule, without Spark and without a broker."""
+    report = Report()
+    document = read_pipeline(Path(path), report, raw)
+    pipeline = None
+    if document is not None:
+        contract = _contract(document, Path(path), report)
+        if contract is not None:
+            pipeline = _Compiler(document, contract, Path(path), context, report).compile()
+    findings = tuple(report)
+    broken = any(finding.severity is Severity.ERROR for finding in findings)
+    return PipelineCheck(pipeline=None if broken else pipeline, findings=findings)
+
+
+def _contract(document: PipelineDocument, path: Path, report: Report) -> Contract | None:
+    where = path.parent / document.contract
+    try:
+        result = validate(where)
+    except PenstockError as exc:
+        report.add(rules.NO_CONTRACT, document.at("contract"), path=document.contract, fix=str(exc))
+        return None
+    if result.contract is None or result.errors:
+        first = result.errors[0]
+        report.add(
+            rules.NO_CONTRACT,
+            document.at("contract"),
+            path=document.contract,
+            fix=f"{first.position}: {first.message}",
+        )
+        return None
+    return result.contract
+
+
+def seconds_of(duration: str) -> float | None:
+    """Read a duration of ISO 8601; None if it is none.
+
+    >>> seconds_of("PT0.2S"), seconds_of("PT1M"), seconds_of("5s")
+    (0.2, 60.0, None)
+    """
+    found = _DURATION.match(duration)
+    if found is None or duration == "PT":
+        return None
+    hours, minutes, seconds = (float(group or 0) for group in found.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
+class _Compiler:
+    """Compiles the routes of one document; what is wrong goes to the report."""
+
+    def __init__(
+        self,
+        document: PipelineDocument,
+        contract: Contract,
+        path: Path,
+        context: Context | None,
+        report: Report,
+    ) -> None:
+        self.document = document
+        self.contract = contract
+        self.path = path
+        self.context = context
+        self.report = report
+
+    def compile(self) -> Pipeline:
+        """Compile every route."""
+        if not self.document.routes:
+            self.report.add(rules.NO_ROUTES, self.document.at("routes"))
+        routes = [self._route(name, route) for name, route in self.document.routes.items()]
+        whole = tuple(route for route in routes if route is not None)
+        self._refuse_loops(whole)
+        return Pipeline(
+            path=self.path,
+            checkpoint=self.path.parent / self.document.checkpoint,
+            engine=self.document.engine,
+            contract=self.contract,
+            routes=whole,
+        )
+
+    def _route(self, name: str, route: Route) -> CompiledRoute | None:
+        receive = self._operation(route, "receive", route.receive, "receive")
+        send = [self._operation(route, "send", operation, "send") for operation in route.send]
+        plan = self._plan(name, route)
+        dead = self._dead_letters(route, receive)
+        delay = self._seconds(route)
+        self._check_function(route)
+        if receive is None or plan is None or dead is None or None in send:
+            return None
+        return CompiledRoute(
+            name=name,
+            plan=plan,
+            receive=receive,
+            send=tuple(operation for operation in send if operation is not None),
+            document=route,
+            dead_letter_channel=dead,
+            backoff_seconds=delay,
+            sql=route.sql,
+        )
+
+    # Operations and channels
+
+    def _operation(self, route: Route, field: str, name: str, action: str) -> ResolvedOperation | None:
+        known = [key for key, each in self.contract.operations.items() if each.action == action]
+        words = {"operation": name, "known": ", ".join(known) or "none"}
+        operation = self.contract.operations.get(name)
+        if operation is None:
+            self.report.add(rules.UNKNOWN_OPERATION, route.at(field), **words)
+            return None
+        if operation.action != action:
+            found = operation.action or "none"
+            self.report.add(rules.WRONG_ACTION, route.at(field), found=found, wanted=action, **words)
+            return None
+        try:
+            return resolve(self.contract, name, context=self.context)
+        except PenstockError as exc:
+            self.report.add(rules.CONTRADICTION, route.at(field), route=name, problem=str(exc))
+            return None
+
+    def _dead_letters(self, route: Route, receive: ResolvedOperation | None) -> str | None:
+        sink = route.delivery.dead_letter_sink
+        if sink is None:
+            if receive is not None and receive.dead_letter_channel is None:
+                self.report.add(rules.NO_DEAD_LETTERS, route.at("delivery"), channel=receive.channel)
+            return receive.dead_letter_channel if receive is not None else None
+        if sink not in self.contract.channels:
+            known = ", ".join(self.contract.channels)
+            self.report.add(
+                rules.UNKNOWN_CHANNEL, route.delivery.at("deadLetterSink"), channel=sink, known=known
+            )
+            return None
+        return sink
+
+    def _refuse_loops(self, routes: tuple[CompiledRoute, ...]) -> None:
+        """Refuse a route from which an event can come back to where it was received."""
+        edges: dict[tuple[str, str | None], set[tuple[str, str | None]]] = {}
+        for route in routes:
+            targets = {(operation.server, operation.topic) for operation in route.send}
+            edges.setdefault((route.receive.server, route.receive.topic), set()).update(targets)
+        for route in routes:
+            source = (route.receive.server, route.receive.topic)
+            for operation in route.send:
+                if source in _reachable(edges, (operation.server, operation.topic)):
+                    node = route.document.at("send")
+                    self.report.add(rules.LOOP, node, route=route.name, topic=operation.topic)
+
+    # The plan
+
+    def _plan(self, name: str, route: Route) -> RoutePlan | None:
+        where = self._condition(route)
+        assignments = tuple(self._assignments(route))
+        key = self._key(route)
+        if where is None or key is None or len(assignments) < len(route.set):
+            return None
+        try:
+            return RoutePlan(
+                name=name,
+                where=where,
+                set=assignments,
+                drop=route.drop,
+                rename=tuple(route.rename.items()),
+                key=key,
+                mode=Mode(route.mode),
+                tombstones=Tombstones(route.tombstones),
+                expiry=Expiry(route.expired),
+            )
+        except PenstockError as exc:
+            self.report.add(rules.CONTRADICTION, route.node, route=name, problem=exc.what)
+            return None
+
+    def _condition(self, route: Route) -> Node | None:
+        given = [field for field in _CONDITIONS if getattr(route, field) is not None]
+        if len(given) > 1:
+            self.report.add(rules.TWO_CONDITIONS, route.node, key=given[1], found=" and ".join(given))
+            return None
+        try:
+            if route.where is not None:
+                return parse_sql(route.where)
+            if route.cesql is not None:
+                return parse_cesql(route.cesql)
+            if route.filter is not None:
+                many = isinstance(route.filter, list)
+                filters = parse_filters(route.filter) if many else (parse_filter(route.filter),)
+                return compile_filters(tuple(filters))
+        except InvalidExpression as exc:
+            self._bad_expression(route, given[0], exc)
+            return None
+        return Boolean(True)
+
+    def _assignments(self, route: Route) -> Iterator[Assignment]:
+        for attribute, expression in route.set.items():
+            want = Type.TIME if attribute == "time" else Type.TEXT
+            try:
+                yield Assignment(attribute, parse_sql(expression, want))
+            except InvalidExpression as exc:
+                self._bad_expression(route, "set", exc, attribute)
+
+    def _key(self, route: Route) -> KeyRule | None:
+        if route.key in _SIMPLE_KEYS:
+            return _SIMPLE_KEYS[route.key]
+        if _FUNCTION.match(route.key):
+            return FunctionKey(route.key)
+        try:
+            return ExpressionKey(parse_sql(route.key, Type.TEXT))
+        except InvalidExpression as exc:
+            self._bad_expression(route, "key", exc)
+            return None
+
+    def _bad_expression(
+        self, route: Route, field: str, exc: InvalidExpression, attribute: str | None = None
+    ) -> None:
+        node = route.at(field)
+        node = (node.get(attribute) or node) if attribute is not None else node
+        place = f" (column {exc.position + 1})" if exc.position is not None else ""
+        self.report.add(
+            rules.BAD_EXPRESSION, node, field=attribute or field, problem=exc.what + place, fix=exc.next or ""
+        )
+
+    # Delivery and functions
+
+    def _seconds(self, route: Route) -> float:
+        delay = seconds_of(route.delivery.backoff_delay)
+        if delay is None:
+            node = route.delivery.at("backoffDelay")
+            self.report.add(rules.BAD_DURATION, node, found=route.delivery.backoff_delay)
+        return delay or 0.0
+
+    def _check_function(self, route: Route) -> None:
+        if route.apply is not None and not _FUNCTION.match(route.apply.function):
+            self.report.add(rules.BAD_FUNCTION, route.apply.node, name=route.apply.function)
+
+
+_SIMPLE_KEYS: Final[Mapping[str, SimpleKey]] = {key.value: key for key in SimpleKey}
+
+
+def _reachable(
+    edges: Mapping[tuple[str, str | None], set[tuple[str, str | None]]], start: tuple[str, str | None]
+) -> set[tuple[str, str | None]]:
+    seen: set[tuple[str, str | None]] = set()
+    todo = [start]
+    while todo:
+        here = todo.pop()
+        if here not in seen:
+            seen.add(here)
+            todo += edges.get(here, ())
+    return seen

@@ -1,0 +1,111 @@
+"""pipeline.yaml as frozen values with their positions: routes between the operations of a contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.contract.files import Access, CannotRead
+from penstock.contract.finding import Report
+from penstock.contract.library import Library
+from penstock.contract.node import JsonValue, Node
+from penstock.contract.readers import any_value, integer, list_of, map_of, one_of, part, text
+from penstock.contract.shape import NOTHING, Part, Reading, read_part, spec
+from penstock.errors import UsageError
+
+__all__ = ["Delivery", "FunctionCall", "PipelineDocument", "Route", "read_pipeline"]
+
+_MOST_TRIES = 100
+_MOST_BATCH = 100_000
+_MOST_SECONDS = 3600
+_MOST_MEGABYTES = 65_536
+
+
+def _texts_or_one(reading: Reading, node: Node) -> tuple[str, ...] | None:
+    """Read one text, or a list of them."""
+    if isinstance(node.value, list):
+        found: tuple[str, ...] | None = list_of(text)(reading, node)
+        return found
+    one = text(reading, node)
+    return None if one is None else (one,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery(Part):
+    """What is tried before an event is given up, and where it goes then; the words are Knative's."""
+
+    SPEC_NAME: ClassVar[str] = "a delivery block"
+    retry: int = spec(integer(0, _MOST_TRIES), default=0)
+    backoff_policy: str = spec(one_of("linear", "exponential"), default="exponential")
+    backoff_delay: str = spec(text, default="PT0.2S")
+    dead_letter_sink: str | None = spec(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCall(Part):
+    """A function of the user and the bounds within which it runs."""
+
+    SPEC_NAME: ClassVar[str] = "an apply block"
+    function: str = spec(text, required=True, default="")
+    batch: int = spec(integer(1, _MOST_BATCH), default=100)
+    timeout: int = spec(integer(1, _MOST_SECONDS), default=30)
+    """Seconds for one batch."""
+    memory: int = spec(integer(16, _MOST_MEGABYTES), default=512)
+    """Megabytes."""
+
+
+def _function_call(reading: Reading, node: Node) -> FunctionCall | None:
+    """Read `module:function`, or the block with its bounds."""
+    if isinstance(node.value, str):
+        return FunctionCall(node=node, function=node.value)
+    return read_part(FunctionCall, reading, node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route(Part):
+    """One route: what it receives, which events it takes, what it changes, where it sends them."""
+
+    SPEC_NAME: ClassVar[str] = "a route"
+    receive: str = spec(text, required=True, default="")
+    send: tuple[str, ...] = spec(_texts_or_one, required=True, default=())
+    events: str | None = spec(one_of("cloudevents", "plain"))
+    """None: as the contract declares the messages."""
+    where: str | None = spec(text)
+    filter: JsonValue = spec(any_value)
+    cesql: str | None = spec(text)
+    sql: str | None = spec(text)
+    set: Mapping[str, str] = spec(map_of(text), default=NOTHING)
+    drop: tuple[str, ...] = spec(list_of(text), default=())
+    rename: Mapping[str, str] = spec(map_of(text), default=NOTHING)
+    key: str = spec(text, default="keep")
+    apply: FunctionCall | None = spec(_function_call)
+    mode: str = spec(one_of("keep", "binary", "structured"), default="keep")
+    ordering: str = spec(one_of("partition", "key", "none"), default="partition")
+    tombstones: str = spec(one_of("pass", "drop", "reject", "event"), default="pass")
+    expired: str = spec(one_of("keep", "discard"), default="keep")
+    delivery: Delivery = spec(part(Delivery), default=Delivery())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineDocument(Part):
+    """The whole file."""
+
+    SPEC_NAME: ClassVar[str] = "a pipeline"
+    contract: str = spec(text, default="asyncapi.yaml")
+    checkpoint: str = spec(text, default=".penstock/checkpoints")
+    engine: str = spec(one_of("auto", "fused", "columns", "loop"), default="auto")
+    routes: Mapping[str, Route] = spec(map_of(part(Route), named="a route"), required=True, default=NOTHING)
+
+
+def read_pipeline(path: Path, report: Report, raw: bytes | None = None) -> PipelineDocument | None:
+    """Read the file; None if it cannot be read, and then the report says why."""
+    try:
+        library = Library(path, report, Access(), raw)
+    except CannotRead as exc:
+        raise UsageError(f"cannot read {path}: {exc}", next="name a pipeline file") from exc
+    if library.root is None:
+        return None
+    found: Any = read_part(PipelineDocument, Reading(library, report), library.root)
+    return found if isinstance(found, PipelineDocument) else None

@@ -1,0 +1,100 @@
+"""The rules of pipeline.yaml, as rows like those of the contract."""
+
+from __future__ import annotations
+
+from penstock.contract.finding import Rule, Severity
+
+__all__ = ["RULES"]
+
+
+def _rule(id: str, message: str, why: str, fix: str, severity: Severity = Severity.ERROR) -> Rule:
+    return Rule(id=id, severity=severity, message=message, why=why, fix=fix, clause="pipeline.yaml")
+
+
+NO_CONTRACT = _rule(
+    "PK510",
+    "the contract {path} cannot be used",
+    "Routes go from one operation of a contract to others; without it they mean nothing.",
+    "name an AsyncAPI document that penstock validate finds no error in",
+)
+UNKNOWN_OPERATION = _rule(
+    "PK511",
+    "the contract has no operation {operation}",
+    "A route receives and sends by operations of the contract.",
+    "use one of: {known}",
+)
+WRONG_ACTION = _rule(
+    "PK512",
+    "operation {operation} has the action {found}, here {wanted} is needed",
+    "A route receives by an operation with action receive and sends by one with action send.",
+    "use one of: {known}",
+)
+BAD_EXPRESSION = _rule(
+    "PK513",
+    "{field}: {problem}",
+    "The expression is checked before anything runs, by the rules of docs/pipeline/expressions.md.",
+    "correct the expression",
+)
+TWO_CONDITIONS = _rule(
+    "PK514",
+    "a route has one condition, here {found} stand side by side",
+    "where, filter, cesql and sql each say which events the route takes.",
+    "keep one of them; where can say what the others say",
+)
+LOOP = _rule(
+    "PK515",
+    "route {route} sends to {topic}, which leads back to what it receives from",
+    "An event would travel in a circle for ever.",
+    "send to another channel, or break the circle",
+)
+NO_DEAD_LETTERS = _rule(
+    "PK516",
+    "records of {channel} that cannot be processed have nowhere to go",
+    "Nothing is dropped silently: what fails before or in a route is written to a dead-letter channel.",
+    "give the route delivery.deadLetterSink, or the channel x-penstock-dead-letter in the contract",
+)
+UNKNOWN_CHANNEL = _rule(
+    "PK517",
+    "the contract has no channel {channel}",
+    "A dead-letter sink is a channel of the contract.",
+    "use one of: {known}",
+)
+BAD_FUNCTION = _rule(
+    "PK518",
+    "{name} does not name a function",
+    "A function is named by its module and its name, as Python imports it.",
+    "write it as package.module:function",
+)
+BAD_DURATION = _rule(
+    "PK519",
+    "{found} is not a duration",
+    "Durations are written as in ISO 8601, so that they mean the same everywhere.",
+    "write it like PT0.2S, PT5S or PT1M",
+)
+CONTRADICTION = _rule(
+    "PK520",
+    "route {route}: {problem}",
+    "The parts of a route contradict each other or the rules of CloudEvents.",
+    "change one of them",
+)
+NO_ROUTES = _rule(
+    "PK521",
+    "the pipeline has no routes",
+    "A pipeline without routes would read nothing and write nothing.",
+    "add a route under routes",
+)
+
+RULES = (
+    NO_CONTRACT,
+    UNKNOWN_OPERATION,
+    WRONG_ACTION,
+    BAD_EXPRESSION,
+    TWO_CONDITIONS,
+    LOOP,
+    NO_DEAD_LETTERS,
+    UNKNOWN_CHANNEL,
+    BAD_FUNCTION,
+    BAD_DURATION,
+    CONTRADICTION,
+    NO_ROUTES,
+)
