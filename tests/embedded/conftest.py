@@ -1,15 +1,12 @@
-"""What the tests of the embedded servers share: waiting, processes, and a home whose jars are there."""
+"""What the tests of the embedded servers share: waiting, and looking at processes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-
-from penstock.embedded.home import penstock_home
 
 Eventually = Callable[..., None]
 Gone = Callable[[int], bool]
@@ -41,20 +38,13 @@ def gone() -> Gone:
     return has_ended
 
 
-@pytest.fixture(scope="session")
-def real_home() -> Path:
-    """The home of this machine, where the jars are."""
-    return penstock_home()
-
-
 @pytest.fixture
-def home_with_jars(real_home: Path, isolated_home: Path, tmp_path: Path) -> Path:
-    """A home of this test's own in which nothing has to be fetched or formatted."""
-    from penstock.embedded.artifacts import ensure
+def leftovers() -> Iterator[Callable[[], set[int]]]:
+    """Give the processes that this test has started and that still run; there is none at its end."""
 
-    home = tmp_path / "home"
-    home.mkdir()
-    real_home.joinpath("jars").mkdir(parents=True, exist_ok=True)
-    (home / "jars").symlink_to(real_home / "jars")
-    ensure(["kafka", "pulsar", "registry"])
-    return home
+    def ours() -> set[int]:
+        return {process.pid for process in psutil.Process().children(recursive=True)}
+
+    before = ours()
+    yield lambda: ours() - before
+    assert ours() <= before

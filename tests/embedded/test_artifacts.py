@@ -123,10 +123,6 @@ def repository(isolated_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     served.close()
 
 
-def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
-
-
 @fetches
 def test_a_lock_is_fetched_with_progress_and_then_shared(repository: Repository) -> None:
     wanted = [repository.add(f"part-{n}", CONTENT[n:] * (n + 1)) for n in range(3)]
@@ -181,7 +177,9 @@ def test_a_wrong_checksum_is_an_error_and_nothing_of_it_is_kept(repository: Repo
 
 
 @fetches
-def test_an_interrupted_download_resumes(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_download_resumes(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, leftovers: Callable[[], set[int]]
+) -> None:
     monkeypatch.setattr(artifacts, "FETCHERS", 1)
     first, second = repository.add("first", CONTENT * 2), repository.add("second", CONTENT)
     repository.closed_gates.add(repository.path(second))
@@ -192,7 +190,7 @@ def test_an_interrupted_download_resumes(repository: Repository, monkeypatch: py
 
     with pytest.raises(KeyboardInterrupt):
         ensure_artifacts([first, second], interrupt)
-    assert children() == []
+    assert leftovers() == set()
 
     repository.gate.set()
     files = ensure_artifacts([first, second])
@@ -212,13 +210,15 @@ def test_a_broken_connection_is_an_error_and_the_next_try_goes_on(repository: Re
 
 
 @fetches
-def test_a_stalled_download_is_given_up(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_download_is_given_up(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, leftovers: Callable[[], set[int]]
+) -> None:
     monkeypatch.setattr(artifacts, "_STALLED_AFTER", 5.0)
     stalls = repository.add("stalls", CONTENT)
     repository.closed_gates.add(repository.path(stalls))
     with pytest.raises(ArtifactError, match="org.test:stalls:1"):
         ensure_artifacts([stalls])
-    assert children() == []
+    assert leftovers() == set()
 
 
 @fetches

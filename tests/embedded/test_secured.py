@@ -82,7 +82,7 @@ def test_kafka_refuses_who_has_no_credentials(
 def test_kafka_is_who_it_says(secured_kafka: Kafka, tmp_path: Path, kafka_error: KafkaError) -> None:
     other = make_certificates(tmp_path).authority
     options = secured_kafka.client_options() | {"ssl.ca.location": str(other)}
-    assert kafka_error(options).code() == confluent_kafka.KafkaError._SSL
+    assert "certificate verify failed" in kafka_error(options).str()
 
 
 @pytest.mark.server

@@ -47,6 +47,9 @@ _SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "1",
     # Nobody waits for more members to join on a developer's machine.
     "group.initial.rebalance.delay.ms": "0",
+    # After a crash the controller lets the broker in again when its old session has run out.
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "4000",
     "num.partitions": "1",
     "auto.create.topics.enable": "false",
     # The default buffer of 128 MB is most of a small heap.
