@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,8 +17,9 @@ from penstock.errors import PenstockError, WireError
 from penstock.gateway.connection import Connection, Slot
 from penstock.gateway.dispatch import Unserved, serve
 from penstock.gateway.handler import Services
+from penstock.gateway.observer import Observer
 from penstock.wire.buffer import Buffer
-from penstock.wire.kafka import response_pieces
+from penstock.wire.kafka import APIS, response_pieces
 
 __all__ = ["Limits", "Server"]
 
@@ -39,10 +41,18 @@ class Limits:
 class Server:
     """Listens on one address and serves every client that connects."""
 
-    def __init__(self, services: Services, *, listener: str = "kafka", limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        listener: str = "kafka",
+        limits: Limits | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         self.services = services
         self.listener = listener
         self.limits = limits or Limits()
+        self.observer = observer or Observer()
         self.clients: set[Client] = set()
         self._server: asyncio.Server | None = None
 
@@ -77,6 +87,7 @@ class Client(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._writable = True
+        self._active = time.monotonic()
         self._idle: asyncio.TimerHandle | None = None
         self.tasks: set[asyncio.Task[None]] = set()
         self.peer = "?"
@@ -90,10 +101,13 @@ class Client(asyncio.BufferedProtocol):
         self.peer = str(transport.get_extra_info("peername"))
         if len(self._server.clients) >= self._limits.connections:
             log.warning("refused %s: %d connections are open", self.peer, len(self._server.clients))
+            self._server.observer.closed("refused")
             transport.close()
             return
         self._server.clients.add(self)
+        self._server.observer.connected()
         self._touch()
+        self._end_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give up what is under way for a client that is gone."""
@@ -116,6 +130,7 @@ class Client(asyncio.BufferedProtocol):
                 self._begin(slot)
         except WireError as exc:
             log.warning("closed %s: %s", self.peer, exc)
+            self._server.observer.closed("malformed")
             self.close()
         self._regulate()
 
@@ -131,6 +146,11 @@ class Client(asyncio.BufferedProtocol):
 
     # What we do
 
+    @property
+    def under_way(self) -> tuple[int, int]:
+        """The requests that were not answered yet, and their bytes."""
+        return len(self._connection), self._connection.bytes_under_way
+
     def close(self) -> None:
         """End the connection."""
         if self._transport is not None:
@@ -143,28 +163,41 @@ class Client(asyncio.BufferedProtocol):
         task.add_done_callback(self.tasks.discard)
 
     async def _serve(self, slot: Slot) -> None:
-        header = slot.header
+        header, started = slot.header, time.perf_counter()
         try:
             body = await serve(header, slot.frame, self._server.listener, self._server.services)
-        except (Unserved, WireError) as exc:
-            log.warning("closed %s: %s", self.peer, exc)
-            self.close()
-            return
-        except PenstockError as exc:
-            log.error("closed %s: %s", self.peer, exc)
-            self.close()
-            return
-        except asyncio.CancelledError:
-            raise
+        except (Unserved, PenstockError) as exc:
+            return self._give_up(exc)
         except Exception:
             log.exception("closed %s: a bug while serving API %d", self.peer, header.api_key)
-            self.close()
-            return
+            self._server.observer.closed("bug")
+            return self.close()
         version = header.api_version if header.supported else 0
         pieces: Sequence[Buffer] = ()
         if body is not None:
             pieces = response_pieces(header.api_key, version, header.correlation_id, body)
         self._write(self._connection.answer(slot, pieces))
+        self._tell(slot, sum(map(len, pieces)), time.perf_counter() - started)
+
+    def _give_up(self, exc: Exception) -> None:
+        """Close, because Kafka has no answer for this."""
+        kinds = ((Unserved, "unserved"), (WireError, "malformed"))
+        reason = next((name for kind, name in kinds if isinstance(exc, kind)), "failed")
+        log.warning("closed %s: %s: %s", self.peer, reason, exc)
+        self._server.observer.closed(reason)
+        self.close()
+
+    def _tell(self, slot: Slot, given: int, seconds: float) -> None:
+        header = slot.header
+        self._server.observer.served(
+            header.api_key, header.api_version, taken=slot.size, given=given, seconds=seconds
+        )
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug(
+                "request peer=%s client=%s id=%d api=%s version=%d in=%d out=%d ms=%.2f",
+                *(self.peer, header.client_id, header.correlation_id, APIS[header.api_key].name),
+                *(header.api_version, slot.size, given, seconds * 1000),
+            )
 
     def _write(self, pieces: Sequence[Buffer]) -> None:
         if pieces and self._transport is not None and not self._transport.is_closing():
@@ -186,14 +219,15 @@ class Client(asyncio.BufferedProtocol):
             (self._transport.resume_reading if room else self._transport.pause_reading)()
 
     def _touch(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-        loop = asyncio.get_running_loop()
-        self._idle = loop.call_later(self._limits.idle_seconds, self._end_idle)
+        self._active = time.monotonic()
 
     def _end_idle(self) -> None:
-        if self.tasks:
-            self._touch()
-        else:
-            log.info("closed %s: idle", self.peer)
-            self.close()
+        """Close if nothing happened for too long, else look again when that could be: one timer each."""
+        left = self._active + self._limits.idle_seconds - time.monotonic()
+        if left > 0 or self.tasks:
+            wait = left if left > 0 else self._limits.idle_seconds
+            self._idle = asyncio.get_running_loop().call_later(wait, self._end_idle)
+            return
+        log.info("closed %s: idle", self.peer)
+        self._server.observer.closed("idle")
+        self.close()

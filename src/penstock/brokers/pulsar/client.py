@@ -73,6 +73,11 @@ class PulsarClient:
 
     # Asking
 
+    @property
+    def reconnects(self) -> int:
+        """How often producers, readers and consumers were attached again, those closed since included."""
+        return self._cluster.reconnects
+
     async def check(self) -> None:
         """Connect to the service and be greeted, or raise why not."""
         await self._lookup.service()

@@ -35,6 +35,7 @@ class Cluster:
         self.options = options
         # Strong references: between two connections nobody else holds a session and its task.
         self.sessions: set[Session] = set()
+        self.reconnects = 0
 
 
 class Session(ABC):
@@ -113,6 +114,7 @@ class Session(ABC):
             try:
                 await self._attach_with_retries(first=False)
                 self.reconnects += 1
+                self._cluster.reconnects += 1
             except PenstockError as exc:
                 self._end(exc)
 
@@ -135,7 +137,11 @@ class Session(ABC):
         connection = await self._cluster.pool.get(broker)
         self._lost.clear()
         self._useful = False
-        await self._attach(connection)
+        try:
+            await self._attach(connection)
+        except PulsarRefused as exc:
+            exc.where = f"{connection.where}, topic {self.topic}"
+            raise
         if not self._lost.is_set():
             self._opened.set()
 

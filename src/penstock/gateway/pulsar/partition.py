@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import struct
 import time
+from collections import Counter
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, PulsarClient
@@ -34,14 +35,22 @@ class Partition:
     """What the gateway holds of one Pulsar topic."""
 
     def __init__(
-        self, client: PulsarClient, admin: Admin, topic: str, *, max_batch_bytes: int, placeholders: bool
+        self,
+        client: PulsarClient,
+        admin: Admin,
+        topic: str,
+        *,
+        max_batch_bytes: int,
+        placeholders: bool,
+        undecodable: Counter[str] | None = None,
     ) -> None:
         self._client = client
         self._admin = admin
         self._topic = topic
         self._limit = max_batch_bytes
         self._placeholders = placeholders
-        self._counter = OffsetCounter()
+        self._undecodable = undecodable
+        self.counter = self._counter = OffsetCounter()
         self._tails: list[Tail] = []
         self._closing: set[asyncio.Future[None]] = set()
         self._start = (0, -_START_VALID_FOR)
@@ -139,7 +148,12 @@ class Partition:
         end = await self.end()
         if not await self.start() <= offset <= end:
             raise ApiError(f"offset {offset} is outside of the log", error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
-        tail = Tail(next_offset=offset, limit=self._limit, placeholders=self._placeholders)
+        tail = Tail(
+            next_offset=offset,
+            limit=self._limit,
+            placeholders=self._placeholders,
+            undecodable=self._undecodable,
+        )
         await tail.open(self._client, self._topic, await self._place(offset))
         if offset < end:
             # There is something to read: the client shall not wait for the next record to get it.

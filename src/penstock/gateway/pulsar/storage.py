@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 
 from penstock.brokers.pulsar import Admin, PulsarClient
@@ -32,6 +33,8 @@ class PulsarStorage:
         placeholders: bool = False,
     ) -> None:
         self.topics = PulsarTopics(client, admin, names)
+        self.undecodable: Counter[str] = Counter()
+        """Entries that could not be read, by reason."""
         self.advertised = dict(advertised or {})
         self.node_id = node_id
         self.cluster_id = names.cluster
@@ -44,6 +47,11 @@ class PulsarStorage:
     async def close(self) -> None:
         """Close every partition."""
         await asyncio.gather(*(partition.close() for partition in self._partitions.values()))
+
+    def offsets(self) -> tuple[int, int]:
+        """Tell how many offsets of produced batches were counted, and how many learnt from the index."""
+        counters = [partition.counter for partition in self._partitions.values()]
+        return sum(each.counted for each in counters), sum(each.learnt for each in counters)
 
     # Log
 
@@ -98,6 +106,7 @@ class PulsarStorage:
                 place.partition(index),
                 max_batch_bytes=self._max_batch_bytes,
                 placeholders=self._placeholders,
+                undecodable=self.undecodable,
             )
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from typing import Final
 
 from penstock.brokers.pulsar import Delivery, PulsarClient, Reader
@@ -25,11 +25,14 @@ class Stuck(ApiError):
 class Tail:
     """Batches of a partition from an offset on, in order; taken once."""
 
-    def __init__(self, *, next_offset: int, limit: int, placeholders: bool) -> None:
+    def __init__(
+        self, *, next_offset: int, limit: int, placeholders: bool, undecodable: Counter[str] | None = None
+    ) -> None:
         self.next_offset = next_offset
         """What `take` will give next; entries may begin below it."""
         self._limit = limit
         self._placeholders = placeholders
+        self._undecodable: Counter[str] = Counter() if undecodable is None else undecodable
         self._waiting: deque[KafkaBatch] = deque()
         self._size = 0
         self._news = asyncio.Event()
@@ -94,6 +97,7 @@ class Tail:
         if found.may_leave_hole:
             return entry.first_index + found.num_messages
         if self._placeholders:
+            self._undecodable[found.reason.value] += 1
             return placeholder(found, base_offset=entry.first_index, timestamp=entry.publish_time)
         return found
 
@@ -108,6 +112,7 @@ class Tail:
 
     def _add(self, item: KafkaBatch | Undecodable | int) -> None:
         if isinstance(item, Undecodable):
+            self._undecodable[item.reason.value] += 1
             offset = self._waiting[-1].next_offset if self._waiting else self.next_offset
             raise Stuck(
                 f"offset {offset} cannot be read ({item.reason.value}: {item.detail}); seek past it",

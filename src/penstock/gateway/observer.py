@@ -1,0 +1,18 @@
+"""What the server tells whoever counts; this one counts nothing, `metrics.Metrics` counts all of it."""
+
+from __future__ import annotations
+
+__all__ = ["Observer"]
+
+
+class Observer:
+    """Hears of connections and requests; called on the hot path, so it must be quick."""
+
+    def connected(self) -> None:
+        """A client has connected."""
+
+    def served(self, api_key: int, api_version: int, *, taken: int, given: int, seconds: float) -> None:
+        """A request of `taken` bytes was answered with `given` bytes."""
+
+    def closed(self, reason: str) -> None:
+        """We ended a connection: it was refused, idle, malformed, unserved, failed or hit a bug."""
