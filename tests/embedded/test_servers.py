@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -225,3 +228,18 @@ def test_no_server_fills_the_disk_with_its_log(kafka: Kafka, pulsar: Pulsar) -> 
         text = (server.data / "conf" / "log4j2.xml").read_text()
         assert 'size="20 MB"' in text
         assert 'max="2"' in text
+
+
+def test_ctrl_c_while_a_stack_starts(
+    leftovers: Callable[[], set[int]], eventually: Callable[..., None]
+) -> None:
+    code = "import sys; from penstock.cli.app import main; sys.exit(main(['demo']))"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as demo:
+        # The command, and two guards each with its server.
+        eventually(lambda: len(leftovers()) >= 5)
+        started = leftovers()
+        demo.send_signal(signal.SIGINT)
+        _, talk = demo.communicate(timeout=120)
+    assert demo.returncode == 130
+    assert "Traceback" not in talk
+    assert not [pid for pid in started if psutil.pid_exists(pid)]

@@ -17,7 +17,7 @@ from penstock.embedded.artifact import Artifact
 from penstock.embedded.java import Java
 from penstock.embedded.process import ServerProcess
 from penstock.embedded.truststore import system_truststore
-from penstock.errors import MissingExtra
+from penstock.errors import ConfigError, MissingExtra
 
 __all__ = ["start_download"]
 
@@ -94,10 +94,17 @@ def _trust(staging: Path) -> list[str]:
 
 def _proxy() -> list[str]:
     """Java does not read the usual variables; take host and port from them."""
-    proxy = urlsplit(os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY") or "")
-    if not proxy.hostname:
+    named = os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
+    if not named:
         return []
-    return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 443}"]
+    try:
+        proxy = urlsplit(named if "://" in named else f"http://{named}")
+        port = proxy.port or (443 if proxy.scheme == "https" else 80)
+    except ValueError as exc:
+        raise ConfigError(
+            "https_proxy does not name a proxy", why=str(exc), next="set it to http://HOST:PORT"
+        ) from exc
+    return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={port}"]
 
 
 def _ivy_jar() -> Path:
