@@ -35,7 +35,7 @@ ROOM = 512
 def run() -> Callable[[Main[Any]], Any]:
     """Run a coroutine function to its end, which must leave no task behind and no error unseen."""
 
-    def go(main: Main[Any], *, timeout: float = 120) -> Any:
+    def go(main: Main[Any], *, timeout: float = 120, uvloop: bool = False) -> Any:
         unseen: list[dict[str, Any]] = []
 
         async def checked() -> Any:
@@ -46,11 +46,18 @@ def run() -> Callable[[Main[Any]], Any]:
             assert not left, f"tasks left behind: {left}"
             return result
 
-        result = asyncio.run(checked())
+        with asyncio.Runner(loop_factory=_uvloop if uvloop else None) as runner:
+            result = runner.run(checked())
         assert not unseen
         return result
 
     return go
+
+
+def _uvloop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
 
 
 @pytest.fixture

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pulsar as foreign
@@ -207,6 +210,15 @@ def test_a_converter_that_fails_ends_its_reader_only(pulsar: Pulsar, run: Any, t
             assert producer.reconnects == 0
 
     run(main)
+
+
+def test_the_example_of_the_docs(pulsar: Pulsar) -> None:
+    page = Path(__file__).parents[3] / "docs" / "gateway" / "client.md"
+    example = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    example = example.replace("pulsar://localhost:6650", pulsar.service_url)
+    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout.endswith("b'hello'\n")
 
 
 # Consumers

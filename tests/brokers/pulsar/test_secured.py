@@ -27,7 +27,8 @@ def client(server: Pulsar, token: str | None, **said: Any) -> PulsarClient:
     return PulsarClient(server.service_url, token=secret, options=HASTY, **{"tls": trusting(server)} | said)
 
 
-def test_a_round_trip(secured_pulsar: Pulsar, run: Any, topic: str, send: Any) -> None:
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_a_round_trip(secured_pulsar: Pulsar, run: Any, topic: str, send: Any, uvloop: bool) -> None:
     async def main() -> None:
         token = Secret(secured_pulsar.token())
         async with (
@@ -43,7 +44,7 @@ def test_a_round_trip(secured_pulsar: Pulsar, run: Any, topic: str, send: Any) -
             assert (await reader.read()).message_id == last
             assert last > places[-1]
 
-    run(main)
+    run(main, uvloop=uvloop)
 
 
 @pytest.mark.parametrize("token", [None, "", "not.a.token", "wrong"])

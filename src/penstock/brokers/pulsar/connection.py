@@ -320,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_tick(self) -> None:
         self._silent_ticks = 0 if self._heard else self._silent_ticks + 1
         self._heard = False
-        if self._silent_ticks > 2:
+        if self._silent_ticks > 1:
             silence = self._options.keep_alive * self._silent_ticks
             self.abort(Unreachable(f"the broker said nothing for {silence:g} s", where=self.where))
             return

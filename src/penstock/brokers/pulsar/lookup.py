@@ -11,7 +11,7 @@ from penstock.brokers.pulsar.connection import Connection
 from penstock.brokers.pulsar.pool import Pool
 from penstock.brokers.pulsar.refusal import refusal
 from penstock.brokers.pulsar.service_url import Broker, ServiceUrl
-from penstock.errors import ClusterError, ConfigError, PulsarRefused, Unreachable, WireError
+from penstock.errors import ClusterError, ConfigError, PulsarRefused, Unreachable
 from penstock.wire.pulsar.pulsar_pb2 import (
     CommandGetTopicsOfNamespace,
     CommandLookupTopic,
@@ -79,7 +79,7 @@ class Lookup:
         try:
             owner = ServiceUrl.parse(text).hosts[0]
         except ConfigError as exc:
-            raise WireError(
+            raise ClusterError(
                 f"the broker gave '{text[:200]}' as the address of a topic's owner",
                 where=connection.where,
                 why=exc.why,

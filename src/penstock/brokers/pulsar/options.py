@@ -23,8 +23,8 @@ class Options:
     """For the receipt of an entry, reconnects included."""
     stall_timeout: float = 10.0
     """A producer without any receipt for so long is opened again: a broker may ignore one it has fenced."""
-    keep_alive: float = 30.0
-    """A silent peer gets a PING after it, and is given up after two more."""
+    keep_alive: float = 20.0
+    """A broker that was silent for so long gets a PING, and is given up when it stays silent as long."""
     barrier_timeout: float = 2.0
     """For what a connection that lost its producer still has to say."""
     first_delay: float = 0.05

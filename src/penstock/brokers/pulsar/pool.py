@@ -76,11 +76,12 @@ class Pool:
                 why=str(exc),
                 next="name the authority that signed its certificate, or use pulsar:// if it serves no TLS",
             ) from exc
-        except OSError as exc:
+        # A name that cannot be one is a UnicodeError.
+        except (OSError, UnicodeError) as exc:
             raise Unreachable(
                 "cannot reach the broker",
                 where=connection.where,
-                why=exc.strerror or str(exc),
+                why=getattr(exc, "strerror", None) or str(exc),
                 next="start Pulsar, or correct its address",
             ) from exc
 

@@ -196,28 +196,27 @@ class Producer(Session):
             self.on_lost(self._connection, failed)
 
     def _on_time(self) -> None:
-        """Look at the head of the queue: too late, or without news for too long."""
+        """Look at the head of the queue: is it too late, or without news for too long?"""
         self._timer = None
         head, now = self._window.head, self._loop.time()
         if head is None:
             return
-        stalled = max(self._news, head.deadline - self._options.send_timeout) + self._options.stall_timeout
         if head.deadline <= now:
             # Entries behind it may not overtake it: all fail.
             self._window.fail_all(self._too_late())
-        elif stalled <= now and self._connection is not None and self._opened.is_set():
-            self._news = now
+        elif self._stalls_at(head) <= now and self._connection is not None and self._opened.is_set():
             self.on_lost(self._connection, Unreachable("no receipt came"))
         self._watch()
 
     def _watch(self) -> None:
         head = self._window.head
         if head is not None and self._timer is None:
-            stalled = (
-                max(self._news, head.deadline - self._options.send_timeout) + self._options.stall_timeout
-            )
-            at = min(head.deadline, max(stalled, self._loop.time() + _LEAST_WATCH))
-            self._timer = self._loop.call_at(at, self._on_time)
+            at = max(self._stalls_at(head), self._loop.time() + _LEAST_WATCH)
+            self._timer = self._loop.call_at(min(head.deadline, at), self._on_time)
+
+    def _stalls_at(self, head: Pending) -> float:
+        sent = head.deadline - self._options.send_timeout
+        return max(self._news, sent) + self._options.stall_timeout
 
     def _too_late(self) -> Unreachable:
         return Unreachable(
@@ -294,11 +293,11 @@ class Producer(Session):
 
     async def _detach(self, connection: Connection) -> None:
         await self._leave(connection)
+
+    def _failed(self, error: PenstockError) -> None:
         for place in self._places:
             place.producers.pop(self.producer_id, None)
         self._places.clear()
-
-    def _failed(self, error: PenstockError) -> None:
         self._window.fail_all(error)
         if self._timer is not None:
             self._timer.cancel()

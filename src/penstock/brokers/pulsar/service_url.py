@@ -66,7 +66,7 @@ def _host(part: str, port: int, text: str) -> Host:
     except ValueError as exc:
         raise _wrong(text, str(exc)) from exc
     if not name or found.path or found.query or found.fragment or found.username is not None:
-        raise _wrong(text, f"{mask_address('//' + part)[2:]!r} is not host:port")
+        raise _wrong(text, "each host is written host:port")
     return Host(name, given or port)
 
 
