@@ -59,6 +59,8 @@ VERBS: Mapping[str, Verb] = {
     "explain": Verb(
         "penstock.cli.explain:command", "Say what the code of an error or a rule means", "Contract"
     ),
+    "routes": Verb("penstock.cli.routes:command", "Draw the routes of a pipeline", "Pipeline"),
+    "gateway": Verb("penstock.cli.gateway:command", "Serve Kafka clients from Pulsar", "Gateway"),
     "event": Verb("penstock.cli.event:app", "Encode, decode, check and convert events offline", "Events"),
     "context": Verb("penstock.cli.context:app", "List, show and choose sets of servers", "Settings"),
     "config": Verb("penstock.cli.config:app", "Show every setting with its origin", "Settings"),

@@ -32,11 +32,12 @@ def command(code: Code) -> None:
 def _texts() -> Iterator[tuple[str, str]]:
     from penstock.contract.render import rule_text
     from penstock.contract.rules.table import RULES
+    from penstock.pipeline.rules import RULES as PIPELINE_RULES
 
     for name in errors.__all__:
         kind = getattr(errors, name)
         yield kind.code, _error_text(kind)
-    for rule in RULES.values():
+    for rule in (*RULES.values(), *PIPELINE_RULES):
         yield rule.id, rule_text(rule)
 
 

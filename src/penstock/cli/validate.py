@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 EXIT_FINDINGS = 1
+_HEAD = 65_536
 
 
 class Form(StrEnum):
@@ -31,7 +33,9 @@ class Form(StrEnum):
 
 File = Annotated[
     Path | None,
-    typer.Argument(show_default=False, help="The AsyncAPI document; asyncapi.yaml, found upwards."),
+    typer.Argument(
+        show_default=False, help="An AsyncAPI document or a pipeline; asyncapi.yaml, found upwards."
+    ),
 ]
 Output = Annotated[
     Form | None, typer.Option("-o", "--output", help="Form of the findings; sarif is for code reviews.")
@@ -52,7 +56,7 @@ def command(
     allow_remote: Remote = False,
     allow_outside: Outside = False,
 ) -> None:
-    """Check a contract; exit code 0 if it is fine, 1 if a rule is broken."""
+    """Check a contract or a pipeline; exit code 0 if it is fine, 1 if a rule is broken."""
     chosen = form or Form(current().output)
     if rules:
         _list_rules(chosen)
@@ -61,23 +65,47 @@ def command(
 
     configured = configuration().get("contract")
     path = file or (Path(str(configured)) if configured else Path(os.path.relpath(find_contract(Path.cwd()))))
-    result = validate(path, allow_remote=allow_remote, allow_outside=allow_outside)
+    if _is_pipeline(path):
+        result = _check_pipeline(path)
+    else:
+        result = validate(path, allow_remote=allow_remote, allow_outside=allow_outside)
     _print(result, chosen)
     failing = [f for f in result.findings if f.severity == "error" or (strict and f.severity == "warning")]
     if failing:
         raise typer.Exit(EXIT_FINDINGS)
 
 
+def _is_pipeline(path: Path) -> bool:
+    """Tell a pipeline file from a contract by its keys; one that cannot be read is left to the reader."""
+    try:
+        head = path.read_bytes()[:_HEAD]
+    except OSError:
+        return False
+    return re.search(rb"^routes\s*:", head, re.MULTILINE) is not None and b"asyncapi:" not in head
+
+
+def _check_pipeline(path: Path) -> Validation:
+    from penstock.contract import Validation
+    from penstock.pipeline.compile import check_pipeline
+
+    checked = check_pipeline(path)
+    contract = checked.pipeline.contract if checked.pipeline else None
+    return Validation(contract=contract, findings=checked.findings)
+
+
 def _print(result: Validation, form: Form) -> None:
     from penstock import __version__
     from penstock.contract import render
     from penstock.contract.rules.table import RULES
+    from penstock.pipeline.rules import RULES as PIPELINE_RULES
 
     if form is Form.TABLE:
         for finding in result.findings:
             output.data(f"{render.finding_text(finding)}\n")
     elif form is Form.SARIF:
-        output.document(render.as_sarif(result, version=__version__, rules=RULES.values()), Form.JSON)
+        output.document(
+            render.as_sarif(result, version=__version__, rules=(*RULES.values(), *PIPELINE_RULES)), Form.JSON
+        )
     else:
         output.document(render.as_data(result), form)
     output.talk(render.summary(result))
@@ -86,7 +114,9 @@ def _print(result: Validation, form: Form) -> None:
 def _list_rules(form: Form) -> None:
     from penstock.contract.render import rule_message
     from penstock.contract.rules.table import RULES
+    from penstock.pipeline.rules import RULES as PIPELINE_RULES
 
-    rows = [(rule.id, str(rule.severity), rule_message(rule), rule.clause) for rule in RULES.values()]
+    every = (*RULES.values(), *PIPELINE_RULES)
+    rows = [(rule.id, str(rule.severity), rule_message(rule), rule.clause) for rule in every]
     fmt = Form.JSON if form is Form.SARIF else form
     output.rows(("rule", "severity", "message", "source"), rows, fmt)

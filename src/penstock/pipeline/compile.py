@@ -216,6 +216,9 @@ class _Compiler:
             if receive is not None and receive.dead_letter_channel is None:
                 self.report.add(rules.NO_DEAD_LETTERS, route.at("delivery"), channel=receive.channel)
             return receive.dead_letter_channel if receive is not None else None
+        operation = self.contract.operations.get(sink)
+        if operation is not None and operation.action == "send":
+            return operation.channel
         if sink not in self.contract.channels:
             known = ", ".join(self.contract.channels)
             self.report.add(
