@@ -19,8 +19,9 @@ import pulsar as pulsar_client
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.embedded.certificates import make_certificates, write_private
+from penstock.embedded.certificates import make_certificates
 from penstock.embedded.kafka import Kafka
+from penstock.embedded.private import write_private
 from penstock.embedded.pulsar import Pulsar
 from penstock.embedded.server import Server
 from penstock.wire.pulsar.pulsar_pb2 import AUTHENTICATION_ERROR, BaseCommand, CommandConnect

@@ -145,6 +145,25 @@ def test_a_folder_that_is_a_file(make: type[Tiny], tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "I am a file"
 
 
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (Pulsar, "a folder"),
+        (Pulsar, "100%"),
+        (Pulsar, "f#1"),
+        (Kafka, "one,two"),
+        (Kafka, "back\\slash"),
+        (Registry, "a;b"),
+        *((kind, "größe") for kind in (Tiny, Kafka, Pulsar, Registry)),
+    ],
+)
+def test_a_folder_whose_name_the_server_cannot_have(make: type[Tiny], name: str, tmp_path: Path) -> None:
+    server = make(data=tmp_path / name)
+    with pytest.raises(MachineError, match=f"{server.name} cannot keep data below a folder with"):
+        server.start()
+    assert not (tmp_path / name).exists()
+
+
 @contextlib.contextmanager
 def not_root() -> Iterator[None]:
     """Root may write everywhere: be somebody else for a moment."""

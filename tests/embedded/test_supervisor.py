@@ -14,7 +14,7 @@ import pytest
 
 from penstock.embedded import supervisor
 from penstock.embedded.supervisor import ServerState, State
-from penstock.errors import PortTaken, StartupError, UsageError
+from penstock.errors import MachineError, PortTaken, StartupError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +88,11 @@ def test_up_is_refused_while_a_supervisor_lives(home: Path, held: None) -> None:
     with pytest.raises(UsageError, match="run already"):
         supervisor.up({"servers": ["kafka"]})
     assert supervisor.read_state() is not None  # the state of the one that lives is untouched
+
+
+def test_down_ends_even_if_nobody_says_who_runs(held: None) -> None:
+    with pytest.raises(MachineError, match="does not say who it is"):
+        supervisor.down(timeout=0.1)
 
 
 def test_a_second_supervisor_gives_up(held: None) -> None:

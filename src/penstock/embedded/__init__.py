@@ -6,5 +6,5 @@
 | stack, supervisor | several servers as one; the detached owner of `penstock dev up` |
 | server, process, guard | the life of a server; no orphan, whatever happens to us |
 | java, artifacts, artifact, ivy, relock | which Java; the jars of the locks on this machine |
-| certificates, truststore, log4j2, ports, home | what servers need from the machine |
+| certificates, private, truststore, log4j2, ports, home | what servers need from the machine |
 """

@@ -81,24 +81,23 @@ def unpacked(archive: Path) -> Path:
     if not folder.is_dir():
         fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
         try:
-            _unpack(archive, fresh)
-            with contextlib.suppress(OSError):  # another process was first: its folder is as good
-                fresh.rename(folder)
+            with tarfile.open(archive) as tar:
+                tar.extractall(fresh, filter="data")
+            fresh.rename(folder)
+        except (tarfile.TarError, EOFError, zlib.error, OSError) as exc:
+            if not folder.is_dir():  # else another process was first: its folder is as good
+                raise _not_unpacked(archive, exc) from exc
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
     return folder
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as exc:
-        raise ArtifactError(
-            f"{archive.name} cannot be unpacked: {exc}",
-            where=str(archive),
-            next="remove the file and run it again: it is fetched once more",
-        ) from exc
+def _not_unpacked(archive: Path, exc: Exception) -> ArtifactError:
+    return ArtifactError(
+        f"{archive.name} cannot be unpacked: {exc}",
+        where=str(archive),
+        next="remove the file and run it again: it is fetched once more",
+    )
 
 
 def _store() -> Path:

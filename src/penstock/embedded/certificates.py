@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.embedded.private import write_private
 from penstock.errors import MissingExtra
 
-__all__ = ["Certificates", "make_certificates", "write_private"]
+__all__ = ["Certificates", "make_certificates"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,3 @@ def _make(files: Certificates) -> None:
     files.certificate.write_bytes(certificate)
     write_private(files.key, key)
     write_private(files.chain, key + certificate)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, from the first byte on."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        os.fchmod(file.fileno(), 0o600)  # one that was there may have been open to others
-        file.write(content)

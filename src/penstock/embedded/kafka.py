@@ -16,11 +16,12 @@ import uuid
 from pathlib import Path
 
 from penstock.embedded.artifacts import classpath
-from penstock.embedded.certificates import make_certificates, write_private
+from penstock.embedded.certificates import make_certificates
 from penstock.embedded.home import penstock_home
 from penstock.embedded.java import Java, find_java
 from penstock.embedded.log4j2 import write_log4j2
 from penstock.embedded.ports import LOOPBACK
+from penstock.embedded.private import write_private
 from penstock.embedded.process import size_of
 from penstock.embedded.server import Server, write_arguments
 from penstock.errors import StartupError
@@ -65,6 +66,8 @@ class Kafka(Server):
     """
 
     name = "kafka"
+    # A comma parts two folders, a backslash is an escape.
+    unfit_in_path = r"[^ -~]|[,\\]"
 
     def __init__(
         self,

@@ -18,12 +18,12 @@ import urllib.request
 from pathlib import Path
 
 from penstock.embedded.artifacts import classpath
-from penstock.embedded.certificates import make_certificates, write_private
+from penstock.embedded.certificates import make_certificates
 from penstock.embedded.java import Java
 from penstock.embedded.log4j2 import write_log4j2
 from penstock.embedded.ports import LOOPBACK, ask, choose_port
+from penstock.embedded.private import write_private
 from penstock.embedded.server import Server
-from penstock.errors import MachineError
 
 __all__ = ["PULSAR_VERSION", "Pulsar"]
 
@@ -76,6 +76,8 @@ class Pulsar(Server):
     """
 
     name = "pulsar"
+    # It makes a URI of the path of its metadata, without escapes.
+    unfit_in_path = r"[^A-Za-z0-9_/.+~@-]"
 
     def __init__(
         self,
@@ -138,7 +140,6 @@ class Pulsar(Server):
     # Starting
 
     def _command(self, java: Java) -> list[str]:
-        self._require_plain_path()
         self._require_bookie_port()
         store = self.data / "data"
         jars = classpath("pulsar")
@@ -162,15 +163,6 @@ class Pulsar(Server):
             ],
             *["--bookkeeper-dir", str(store / "bookkeeper"), "--metadata-dir", str(store / "metadata")],
         ]
-
-    def _require_plain_path(self) -> None:
-        """Pulsar makes a URI of the path of its metadata, without escapes."""
-        if odd := re.search(r"[^\w/.+~@-]", str(self.data), re.ASCII):
-            raise MachineError(
-                f"Pulsar cannot keep data below a folder with {odd.group()!r} in its name",
-                where=str(self.data),
-                next="choose another folder (PENSTOCK_HOME, or the data option)",
-            )
 
     def _require_bookie_port(self) -> None:
         """A bookie is known by its address: its port is in its cookie and stays with the data."""

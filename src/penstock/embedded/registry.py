@@ -22,6 +22,8 @@ class Registry(Server):
     """
 
     name = "registry"
+    # A semicolon begins the options of the database.
+    unfit_in_path = r"[^ -~]|;"
 
     def __init__(
         self,

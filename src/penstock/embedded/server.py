@@ -6,6 +6,7 @@ Ports are chosen once, so that a server started again is found where it was.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import threading
@@ -15,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from penstock.embedded.certificates import write_private
 from penstock.embedded.home import require_disk_space
 from penstock.embedded.java import Java, find_java
 from penstock.embedded.ports import choose_port
+from penstock.embedded.private import write_private
 from penstock.embedded.process import ServerProcess, last_lines, size_of
 from penstock.errors import MachineError, StartupError
 
@@ -33,6 +34,8 @@ class Server(ABC):
     """A real server as a child process, used as a context manager or by `start` and `close`."""
 
     name: ClassVar[str]
+    unfit_in_path: ClassVar[str] = r"[^ -~]"
+    """What the path of its data folder cannot hold; beyond ASCII it depends on Java's locale."""
 
     def __init__(
         self,
@@ -153,6 +156,12 @@ class Server(ABC):
     # How it starts
 
     def _prepare_folder(self) -> None:
+        if unfit := re.search(self.unfit_in_path, str(self.data)):
+            raise MachineError(
+                f"{self.name} cannot keep data below a folder with {unfit.group()!r} in its name",
+                where=str(self.data),
+                next="choose another folder (PENSTOCK_HOME, or the data option)",
+            )
         try:
             for part in (self.data / name for name in _PARTS):
                 if self._wipe and part.is_dir():

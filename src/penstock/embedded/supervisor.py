@@ -22,8 +22,9 @@ from typing import IO, Any
 
 from penstock import errors
 from penstock.embedded.home import penstock_home
+from penstock.embedded.private import write_private
 from penstock.embedded.stack import Stack
-from penstock.errors import PenstockError, StartupError, UsageError
+from penstock.errors import MachineError, PenstockError, StartupError, UsageError
 
 __all__ = ["ServerState", "State", "down", "home", "is_alive", "is_running", "read_state", "up"]
 
@@ -138,7 +139,7 @@ def _told(exc: PenstockError) -> dict[str, str | None]:
 
 def _failure(told: dict[str, str | None]) -> PenstockError:
     kind = getattr(errors, told["kind"] or "", None)
-    if not (isinstance(kind, type) and issubclass(kind, errors.MachineError)):
+    if not (isinstance(kind, type) and issubclass(kind, MachineError)):
         kind = StartupError
     return kind(told["what"] or "", where=told["where"], why=told["why"], next=told["next"])
 
@@ -156,6 +157,12 @@ def down(*, timeout: float = 60.0) -> bool:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(state.pid, signal.SIGKILL if late else signal.SIGTERM)
             asked = state
+        elif late:
+            raise MachineError(
+                "the supervisor of the development servers does not say who it is",
+                where=str(home() / "state.json"),
+                next="end the process penstock.embedded.supervisor by hand; its servers end with it",
+            )
         time.sleep(0.05)
     (home() / "state.json").unlink(missing_ok=True)
     return True
@@ -164,8 +171,7 @@ def down(*, timeout: float = 60.0) -> bool:
 def _write_state(state: State) -> None:
     path = home() / "state.json"
     fresh = path.with_suffix(".fresh")
-    fresh.touch(mode=0o600)
-    fresh.write_text(json.dumps(asdict(state)), encoding="utf-8")
+    write_private(fresh, json.dumps(asdict(state)).encode())
     fresh.replace(path)
 
 
