@@ -160,8 +160,17 @@ signal.pause()
 """
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGABRT])
-@pytest.mark.parametrize("code", [POLITE, STUBBORN], ids=["polite", "stubborn"])
+@pytest.mark.parametrize(
+    ("signum", "code"),
+    [
+        (signal.SIGKILL, POLITE),
+        (signal.SIGKILL, STUBBORN),
+        (signal.SIGTERM, POLITE),
+        (signal.SIGHUP, POLITE),
+        (signal.SIGABRT, POLITE),
+    ],
+    ids=["SIGKILL", "SIGKILL, stubborn", "SIGTERM", "SIGHUP", "SIGABRT"],
+)
 def test_no_orphan_when_the_owner_is_killed(
     tmp_path: Path, gone: Gone, eventually: Eventually, signum: signal.Signals, code: str
 ) -> None:

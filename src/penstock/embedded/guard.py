@@ -18,7 +18,10 @@ CANNOT_RUN = 126
 
 def guard(grace: float, log: str, command: list[str]) -> int:
     """Run `command` until it ends or standard input does; stop it then, gently first."""
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    woken, waker = os.pipe()
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         # A handler that does nothing, not SIG_IGN: the server would inherit that and ignore its own end.
         signal.signal(signum, _stay)
     with open(log, "ab") as out:
@@ -32,8 +35,10 @@ def guard(grace: float, log: str, command: list[str]) -> int:
     os.write(1, f"{server.pid}\n".encode())
     os.close(1)
     while server.poll() is None:
-        readable, _, _ = select.select([0], [], [], 0.25)
-        if readable and not os.read(0, 64):
+        readable, _, _ = select.select([0, woken], [], [])
+        if woken in readable:
+            os.read(woken, 64)
+        if 0 in readable and not os.read(0, 64):
             return _stop(server, grace)
     return server.returncode
 
