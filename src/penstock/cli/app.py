@@ -49,7 +49,7 @@ class Verb:
 
 VERBS: Mapping[str, Verb] = {
     "demo": Verb("penstock.cli.demo:command", "See it work on embedded servers", "Start"),
-    "dev": Verb("penstock.cli.dev:app", "Run Kafka, Pulsar and a registry on this machine", "Start"),
+    "dev": Verb("penstock.cli.dev:app", "Run Kafka, Pulsar, registry and gateway on this machine", "Start"),
     "validate": Verb("penstock.cli.validate:command", "Check a contract against its rules", "Contract"),
     "plan": Verb("penstock.cli.plan:command", "Show what a contract would change", "Contract"),
     "apply": Verb("penstock.cli.apply:command", "Change the clusters to what the contract says", "Contract"),

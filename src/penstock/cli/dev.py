@@ -1,4 +1,4 @@
-"""`penstock dev`: local Kafka, Pulsar and registry, owned by a detached supervisor."""
+"""`penstock dev`: local Kafka, Pulsar, registry and gateway, owned by a detached supervisor."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from penstock.errors import UsageError
 if TYPE_CHECKING:
     from penstock.embedded.supervisor import State
 
-app = typer.Typer(no_args_is_help=True, help="Run Kafka, Pulsar and a schema registry on this machine.")
+app = typer.Typer(no_args_is_help=True, help="Run Kafka, Pulsar, registry and gateway on this machine.")
 
 _COLUMNS = ("server", "state", "pid", "address", "log")
 _NONE_RUN = "no development servers run; next: penstock dev up"
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[kafka|pulsar|registry]...", show_default=False)]
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[kafka|pulsar|registry|gateway]...", show_default=False)
+]
 
 
 @app.callback()
 def _configure() -> None:
-    """Run Kafka, Pulsar and a schema registry on this machine."""
+    """Run Kafka, Pulsar, a schema registry and the gateway on this machine."""
     configuration()  # PENSTOCK_HOME may be set in penstock.yaml
 
 
@@ -37,29 +39,32 @@ def up(
     pulsar_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
     pulsar_http_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
     registry_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
+    gateway_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
     wipe: Annotated[bool, typer.Option("--wipe", help="Begin with empty data folders.")] = False,
     sync: Annotated[bool, typer.Option(help="Pulsar syncs its journal before it acknowledges.")] = True,
 ) -> None:
     """Start the servers (all of them by default), wait until they are ready, write context `dev`."""
     from penstock.embedded import supervisor
-    from penstock.embedded.stack import SERVERS, Stack
+    from penstock.embedded.stack import Stack
 
     if supervisor.is_running():
         raise UsageError(
             "the development servers run already", next="penstock dev status, or penstock dev down"
         )
+    chosen = servers or _installed()
     options = {
-        "servers": servers or list(SERVERS),
+        "servers": chosen,
         "wipe": wipe,
         "durable": sync,
         "kafka_port": kafka_port,
         "pulsar_port": pulsar_port,
         "pulsar_http_port": pulsar_http_port,
         "registry_port": registry_port,
+        "gateway_port": gateway_port,
     }
-    Stack(servers=options["servers"])  # type: ignore[arg-type]  # a wrong name is an error here, not there
-    fetch(list(servers or SERVERS))
-    with output.progress("starting " + ", ".join(servers or SERVERS)):
+    Stack(servers=chosen)  # a wrong name is an error here, not there
+    fetch([name for name in chosen if name != "gateway"])
+    with output.progress("starting " + ", ".join(chosen)):
         state = supervisor.up(options)
     write_context(_dev_file(), "dev", _context(state))
     _show(state)
@@ -114,6 +119,18 @@ def logs(
             output.data(line)
 
 
+def _installed() -> list[str]:
+    """Give all servers, the gateway only if its part is installed."""
+    from importlib.util import find_spec
+
+    from penstock.embedded.stack import SERVERS
+
+    if all(map(find_spec, ("kio", "numba", "prometheus_client", "httpx"))):
+        return list(SERVERS)
+    output.talk("without the gateway, which is not installed; next: pip install 'penstock[gateway]'")
+    return [name for name in SERVERS if name != "gateway"]
+
+
 def _dev_file() -> Path:
     return configuration().folder / DEV_FILE
 
@@ -153,4 +170,6 @@ def _context(state: State) -> dict[str, object]:
     context: dict[str, object] = {"servers": servers}
     if "registry" in addresses:
         context["registry"] = {"address": addresses["registry"]["registry"]}
+    if "gateway" in addresses:
+        context["gateway"] = {"address": addresses["gateway"]["bootstrap"]}
     return context

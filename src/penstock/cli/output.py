@@ -59,7 +59,7 @@ def talk(text: str) -> None:
         print(_harmless(text), file=sys.stderr)
 
 
-def show_logs(*, debug: bool) -> None:
+def show_logs(*, debug: bool, times: bool = False) -> None:
     """Let what the layers below log be part of the talk; what other libraries log stays away."""
     import logging
 
@@ -69,7 +69,8 @@ def show_logs(*, debug: bool) -> None:
 
     logger = logging.getLogger("penstock")
     handler = Talk()
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    clock = "%(asctime)s " if times else ""
+    handler.setFormatter(logging.Formatter(f"{clock}%(levelname)s %(name)s: %(message)s"))
     logger.handlers = [handler]
     logger.setLevel(logging.DEBUG if debug else logging.INFO)
 

@@ -3,6 +3,7 @@
 | module | knows |
 |---|---|
 | kafka, pulsar, registry | one server each: settings, ports, readiness, the secured variant |
+| gateway | our own gateway, as a process like the others |
 | stack, supervisor | several servers as one; the detached owner of `penstock dev up` |
 | server, process, guard | the life of a server; no orphan, whatever happens to us |
 | java, artifacts, artifact, ivy, relock | which Java; the jars of the locks on this machine |

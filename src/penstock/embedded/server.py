@@ -193,16 +193,19 @@ class Server(ABC):
             elif wanted:
                 self.port(name)
         self._log_start = size_of(self.log)
+        self._process = ServerProcess(self.name, self._command_line(), out=self._out, log=self.log)
+        self._process.wait_until(self._is_ready_or_abandoned, timeout=self._start_timeout)
+
+    def _command_line(self) -> list[str]:
         java = find_java()
         arguments = self.data / "conf" / f"{self.name}.args"
         write_arguments(arguments, [*self._jvm_options(), *self._command(java)])
-        self._process = ServerProcess(
-            self.name,
-            [str(java.executable), f"@{arguments}"],
-            out=self.log.with_suffix(".out"),
-            log=self.log,
-        )
-        self._process.wait_until(self._is_ready_or_abandoned, timeout=self._start_timeout)
+        return [str(java.executable), f"@{arguments}"]
+
+    @property
+    def _out(self) -> Path:
+        """The file for what the server prints outside of its log."""
+        return self.log.with_suffix(".out")
 
     def _is_ready_or_abandoned(self) -> bool:
         if self._abandoned.is_set():

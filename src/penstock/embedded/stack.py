@@ -8,7 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from penstock.embedded.artifact import LOCKS
 from penstock.embedded.artifacts import Progress, ensure
+from penstock.embedded.gateway import Gateway
 from penstock.embedded.home import require_disk_space
 from penstock.embedded.kafka import Kafka
 from penstock.embedded.pulsar import Pulsar
@@ -18,7 +20,7 @@ from penstock.errors import UsageError
 
 __all__ = ["SERVERS", "Stack"]
 
-SERVERS = ("kafka", "pulsar", "registry")
+SERVERS = ("kafka", "pulsar", "registry", "gateway")
 
 _S = TypeVar("_S", bound=Server)
 
@@ -42,6 +44,7 @@ class Stack:
         pulsar_port: int = 0,
         pulsar_http_port: int = 0,
         registry_port: int = 0,
+        gateway_port: int = 0,
     ) -> None:
         self._data = Path(data).absolute() if data is not None else None
         makers: dict[str, Callable[[], Server]] = {
@@ -55,9 +58,13 @@ class Stack:
                 http_port=pulsar_http_port,
             ),
             "registry": lambda: Registry(data=self._folder("registry"), wipe=wipe, port=registry_port),
+            "gateway": lambda: Gateway(
+                self.pulsar, data=self._folder("gateway"), wipe=wipe, port=gateway_port
+            ),
         }
         self.servers: dict[str, Server] = {}
-        for name in servers:
+        # The gateway comes last: it is made for the Pulsar of this stack.
+        for name in sorted(servers, key=lambda name: name == "gateway"):
             if name not in makers:
                 raise UsageError(
                     f"there is no embedded server {name}", next=f"choose from {', '.join(makers)}"
@@ -82,6 +89,11 @@ class Stack:
         """The schema registry of this stack."""
         return self._server("registry", Registry)
 
+    @property
+    def gateway(self) -> Gateway:
+        """The gateway of this stack."""
+        return self._server("gateway", Gateway)
+
     def _server(self, name: str, kind: type[_S]) -> _S:
         server = self.servers.get(name)
         if not isinstance(server, kind):
@@ -92,13 +104,12 @@ class Stack:
         """Fetch what is missing, then start all servers; if one fails, none is left running."""
         if self._data:
             require_disk_space(self._data)
-        ensure(list(self.servers), progress)
+        ensure([name for name in self.servers if name in LOCKS], progress)
         pool = ThreadPoolExecutor(max_workers=max(1, len(self.servers)), thread_name_prefix="penstock-start")
-        starts: list[Future[Server]] = [pool.submit(server.start) for server in self.servers.values()]
+        last = self.servers.get("gateway")
         try:
-            done, _ = wait(starts, return_when=FIRST_EXCEPTION)
-            for start in done:
-                start.result()
+            _start(pool, [server for server in self.servers.values() if server is not last])
+            _start(pool, [last] if last else [])
         except BaseException:
             for server in self.servers.values():
                 server.abandon()
@@ -109,7 +120,9 @@ class Stack:
         return self
 
     def close(self) -> None:
-        """End all servers, side by side."""
+        """End all servers, side by side; the gateway first, so that it can finish what it has."""
+        if "gateway" in self.servers:
+            self.servers["gateway"].close()
         with ThreadPoolExecutor(max_workers=max(1, len(self.servers))) as pool:
             for end in [pool.submit(server.close) for server in self.servers.values()]:
                 end.result()
@@ -121,3 +134,10 @@ class Stack:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _start(pool: ThreadPoolExecutor, servers: list[Server]) -> None:
+    starts: list[Future[Server]] = [pool.submit(server.start) for server in servers]
+    done, _ = wait(starts, return_when=FIRST_EXCEPTION)
+    for start in done:
+        start.result()

@@ -1,0 +1,221 @@
+"""`penstock gateway`: Kafka clients on a Pulsar cluster, until it is told to stop."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.settings import configuration, current
+from penstock.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from penstock.brokers.pulsar import Host
+    from penstock.config import Secret, Server
+    from penstock.gateway.process import Listener
+
+__all__ = ["command"]
+
+_DEFAULT_LISTEN: Final = "127.0.0.1:9092"
+_EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
+_DEBUG_VERBOSITY: Final = 2
+
+
+class Offsets(StrEnum):
+    """What an offset is made of."""
+
+    INDEX = "index"
+    PACKED = "packed"
+
+
+class Undecodable(StrEnum):
+    """What becomes of an entry that cannot be decoded."""
+
+    FAIL = "fail"
+    PLACEHOLDER = "placeholder"
+
+
+Pulsar = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="pulsar:// or pulsar+ssl://; else the Pulsar of the context."),
+]
+AdminUrl = Annotated[
+    str | None, typer.Option("--admin", metavar="URL", help="Admin REST address; guessed from --pulsar.")
+]
+TokenFile = Annotated[
+    Path | None, typer.Option("--pulsar-token-file", metavar="FILE", help="Token; read again when used.")
+]
+CaFile = Annotated[
+    Path | None, typer.Option("--pulsar-ca-file", metavar="FILE", help="Authorities for TLS to Pulsar (PEM).")
+]
+Listen = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HOST:PORT", help=f"Listen here ({_DEFAULT_LISTEN}); may be repeated."),
+]
+Advertise = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HOST:PORT", help="What clients are told; one for each --listen, in order."),
+]
+Namespace = Annotated[
+    str, typer.Option("--default-namespace", metavar="TENANT/NS", help="Where short topic names are.")
+]
+OffsetsOption = Annotated[Offsets, typer.Option("--offsets", help="What an offset is made of.")]
+UndecodableOption = Annotated[
+    Undecodable, typer.Option("--undecodable", help="What becomes of entries that cannot be decoded.")
+]
+NodeId = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The id of this node for Kafka clients.")]
+MetricsListen = Annotated[
+    str | None,
+    typer.Option(metavar="[HOST:]PORT", help="Serve /metrics, /healthz and /readyz here; off if not given."),
+]
+Apis = Annotated[bool, typer.Option("--apis", help="Print the served APIs and versions, and end.")]
+
+
+def command(
+    pulsar: Pulsar = None,
+    admin: AdminUrl = None,
+    pulsar_token_file: TokenFile = None,
+    pulsar_ca_file: CaFile = None,
+    listen: Listen = None,
+    advertise: Advertise = None,
+    default_namespace: Namespace = "public/default",
+    offsets: OffsetsOption = Offsets.INDEX,
+    undecodable: UndecodableOption = Undecodable.FAIL,
+    node_id: NodeId = 1,
+    metrics_listen: MetricsListen = None,
+    apis: Apis = False,
+) -> None:
+    """Serve Kafka clients from Pulsar until SIGTERM or Ctrl-C."""
+    if apis:
+        return _print_apis()
+    if offsets is Offsets.PACKED:
+        raise UsageError(
+            "the gateway does not run with packed offsets yet",
+            why="They are for brokers that keep no index; only the packing itself is built.",
+            next="let the broker keep the index: penstock gateway says which settings are missing",
+        )
+    from penstock.gateway.process import Options, run
+
+    where = _cluster(pulsar, admin, pulsar_token_file, pulsar_ca_file)
+    options = Options(
+        **where,  # type: ignore[arg-type]
+        listeners=_listeners(listen or [_DEFAULT_LISTEN], advertise or []),
+        metrics=_metrics_address(metrics_listen),
+        default_namespace=_namespace(default_namespace),
+        placeholders=undecodable is Undecodable.PLACEHOLDER,
+        node_id=node_id,
+    )
+    output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)
+    run(options)
+
+
+def _print_apis() -> None:
+    from penstock.gateway.dispatch import advertised
+    from penstock.wire.kafka import APIS
+
+    rows = [(APIS[key].name, key, lowest, highest) for key, lowest, highest in advertised()]
+    output.rows(("api", "key", "lowest", "highest"), rows, current().output)
+
+
+# Where Pulsar is
+
+
+def _cluster(
+    pulsar: str | None, admin: str | None, token_file: Path | None, ca_file: Path | None
+) -> dict[str, object]:
+    """Take the flags; without an address, the Pulsar of the context, with its credentials."""
+    if pulsar is not None:
+        return {
+            "pulsar": pulsar,
+            "admin": admin,
+            "token": _token(token_file),
+            "ca_file": ca_file,
+        }
+    server = _of_context()
+    return {
+        "pulsar": server.address,
+        "admin": admin or server.admin,
+        "token": _token(token_file) or server.security.token,
+        "ca_file": ca_file or server.security.ca_file,
+    }
+
+
+def _of_context() -> Server:
+    context = configuration().context()
+    servers = [context.server(name) for name in context.server_names] if context else []
+    found = [server for server in servers if server.kind == "pulsar"]
+    if len(found) != 1:
+        told = "no context is chosen" if context is None else f"context {context.name} has {len(found)}"
+        raise UsageError(
+            "which Pulsar?",
+            why=f"{told}, and no --pulsar",
+            next="penstock gateway --pulsar pulsar://host:6650",
+        )
+    return found[0]
+
+
+def _token(path: Path | None) -> Secret | None:
+    if path is None:
+        return None
+    from penstock.config import Secret
+    from penstock.config.secret import resolve
+
+    def read() -> str:
+        return resolve(f"${{file:{path}}}", where="--pulsar-token-file", folder=Path.cwd()).strip()
+
+    read()  # a file that cannot be read is told now, not when the broker asks
+    return Secret(read)
+
+
+def _namespace(text: str) -> str:
+    parts = text.split("/")
+    if len(parts) != 2 or not all(parts):
+        raise ConfigError(f"'{text}' is no namespace", next="write --default-namespace tenant/namespace")
+    return text
+
+
+# Where we are
+
+
+def _listeners(listen: list[str], advertise: list[str]) -> tuple[Listener, ...]:
+    from penstock.gateway.process import Listener
+
+    if advertise and len(advertise) != len(listen):
+        raise UsageError(
+            f"{len(listen)} times --listen, {len(advertise)} times --advertise",
+            next="give each --listen its --advertise, in the same order",
+        )
+    addresses = [_address(text, "--listen") for text in listen]
+    told: list[Host | None] = [_address(text, "--advertise") for text in advertise]
+    told = told or [None] * len(addresses)
+    for address, to in zip(addresses, told, strict=True):
+        if to is None and address.name in _EVERYWHERE:
+            raise UsageError(
+                f"clients cannot be told {address}: it is every address of this machine",
+                next=f"add --advertise HOST:{address.port}, an address that clients reach",
+            )
+    return tuple(Listener(address=own, advertised=to) for own, to in zip(addresses, told, strict=True))
+
+
+def _metrics_address(text: str | None) -> Host | None:
+    """Read [HOST:]PORT; without a host it is the loopback interface."""
+    if text is None:
+        return None
+    return _address(f"127.0.0.1:{text}" if text.isdecimal() else text, "--metrics-listen")
+
+
+def _address(text: str, option: str) -> Host:
+    from penstock.brokers.pulsar import Host
+
+    try:
+        found = urlsplit(f"//{text}")
+        name, port = found.hostname, found.port
+    except ValueError:
+        name, port = None, None
+    if not name or port is None or found.netloc != text or "@" in text:
+        raise ConfigError(f"'{text}' is no address", where=option, next=f"write {option} HOST:PORT")
+    return Host(name, port)

@@ -1,0 +1,78 @@
+"""Our own gateway as a child process in front of an embedded Pulsar: `penstock gateway` by its command line.
+
+The code of the gateway is not imported here: it is a process like the others.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from penstock.embedded.java import Java
+from penstock.embedded.ports import LOOPBACK, ask
+from penstock.embedded.pulsar import Pulsar
+from penstock.embedded.server import Server
+
+__all__ = ["Gateway"]
+
+
+class Gateway(Server):
+    """A Kafka on a Pulsar that runs already.
+
+    with Pulsar() as pulsar, Gateway(pulsar) as gateway:
+        print(gateway.bootstrap)
+    """
+
+    name = "gateway"
+
+    def __init__(
+        self,
+        pulsar: Pulsar,
+        *,
+        data: str | Path | None = None,
+        wipe: bool = False,
+        port: int = 0,
+        metrics_port: int = 0,
+        options: tuple[str, ...] = (),
+        start_timeout: float = 60.0,
+    ) -> None:
+        ports = {"port": port, "metrics-port": metrics_port}
+        super().__init__(data=data, wipe=wipe, ports=ports, heap_mb=0, start_timeout=start_timeout)
+        self._pulsar = pulsar
+        self._options = options
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for Kafka clients: host:port."""
+        return f"{LOOPBACK}:{self.port('port')}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where metrics, health and readiness are served."""
+        return f"http://{LOOPBACK}:{self.port('metrics-port')}"
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where clients find it."""
+        return {"bootstrap": self.bootstrap, "metrics": f"{self.metrics_url}/metrics"}
+
+    # How it starts
+
+    def _command_line(self) -> list[str]:
+        where = ["--pulsar", self._pulsar.service_url, "--admin", self._pulsar.admin_url]
+        if self._pulsar.secured:
+            conf = self._pulsar.data / "conf"
+            where += ["--pulsar-token-file", str(conf / "admin.token")]
+            where += ["--pulsar-ca-file", str(self._pulsar.ca_file)]
+        listen = ["--listen", self.bootstrap, "--metrics-listen", f"{LOOPBACK}:{self.port('metrics-port')}"]
+        return [sys.executable, "-m", "penstock.cli", "gateway", *where, *listen, *self._options]
+
+    def _command(self, java: Java) -> list[str]:
+        raise NotImplementedError("the gateway needs no Java")
+
+    @property
+    def _out(self) -> Path:
+        return self.log
+
+    def _is_ready(self) -> bool:
+        return ask(f"{self.metrics_url}/readyz") is not None

@@ -1,0 +1,165 @@
+"""What the gateway counts, for Prometheus: requests, bytes, latency, errors, budgets, offsets, reconnects.
+
+Requests are counted as they are served; what already has a number somewhere is read when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock import __version__
+from penstock.errors import ApiError, MissingExtra, RecordsError
+from penstock.gateway.observer import Observer
+from penstock.wire.kafka import APIS, ErrorCode
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+__all__ = ["CONTENT_TYPE", "Counted", "Metrics", "Reading"]
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_PREFIX: Final = "penstock_gateway"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is true now, and totals that are kept elsewhere."""
+
+    connections: int = 0
+    requests_under_way: int = 0
+    bytes_under_way: int = 0
+    budget_used: float = 0.0
+    """The fullest connection: the part of its budget that is under way."""
+    reconnects: int = 0
+    offsets_counted: int = 0
+    offsets_learnt: int = 0
+    undecodable: Mapping[str, int] = field(default_factory=dict)
+
+
+class Metrics(Observer):
+    """The counters of one gateway, in a registry of their own."""
+
+    def __init__(self, read: Callable[[], Reading] = Reading) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, Counter, Histogram
+        except ImportError as exc:
+            raise MissingExtra("gateway", "prometheus-client", purpose="counting requests") from exc
+        self.read = read
+        self.registry = CollectorRegistry(auto_describe=False)
+        counter = self._maker(Counter)
+        self._requests = counter("requests", "Requests served.", ("api", "version"))
+        self._taken = counter("received_bytes", "Bytes of requests.", ("api",))
+        self._given = counter("sent_bytes", "Bytes of answers.", ("api",))
+        self._errors = counter("errors", "Errors that the storage answered with.", ("operation", "code"))
+        self._connected = counter("connections_opened", "Connections taken.", ())
+        self._closed = counter("connections_closed", "Connections that the gateway ended.", ("reason",))
+        self._seconds = self._maker(Histogram)(
+            "request_seconds", "From a request to its answer, waits included.", ("api",), buckets=_SECONDS
+        )
+        self.registry.register(self)
+        # Labels are looked up once for each API and version, not for each request.
+        self._children = cache(self._labelled)
+
+    def _maker(self, kind: Any) -> Callable[..., Any]:
+        return lambda name, doc, labels, **options: kind(
+            f"{_PREFIX}_{name}", doc, labels, registry=self.registry, **options
+        )
+
+    # What the server tells
+
+    def connected(self) -> None:
+        """Count a connection."""
+        self._connected.inc()
+
+    def served(self, api_key: int, api_version: int, *, taken: int, given: int, seconds: float) -> None:
+        """Count a request."""
+        requests, received, sent, histogram = self._children(api_key, api_version)
+        requests.inc()
+        received.inc(taken)
+        sent.inc(given)
+        histogram.observe(seconds)
+
+    def closed(self, reason: str) -> None:
+        """Count a connection that we ended."""
+        self._closed.labels(reason).inc()
+
+    def refused(self, operation: str, error_code: int) -> None:
+        """Count an error that a client was answered with."""
+        known = error_code in ErrorCode.__members__.values()
+        self._errors.labels(operation, ErrorCode(error_code).name if known else str(error_code)).inc()
+
+    def _labelled(self, api_key: int, api_version: int) -> tuple[Any, Any, Any, Any]:
+        api = APIS[api_key].name
+        # ApiVersions is answered in any version: a client must not be able to make labels without end.
+        version = str(api_version) if APIS[api_key].lowest <= api_version <= APIS[api_key].highest else "?"
+        kinds = (self._taken.labels(api), self._given.labels(api), self._seconds.labels(api))
+        return self._requests.labels(api, version), *kinds
+
+    # What Prometheus asks
+
+    def text(self) -> bytes:
+        """Give all of it in the text format 0.0.4."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give what is read when it is asked for."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+        now = self.read()
+        yield InfoMetricFamily(f"{_PREFIX}_build", "What runs here.", value={"version": __version__})
+        gauges = {
+            "connections": ("Open connections.", now.connections),
+            "requests_under_way": ("Requests without an answer yet.", now.requests_under_way),
+            "bytes_under_way": ("Their bytes.", now.bytes_under_way),
+            "budget_used_ratio": ("Part of its budget that the fullest connection uses.", now.budget_used),
+        }
+        for name, (doc, value) in gauges.items():
+            yield GaugeMetricFamily(f"{_PREFIX}_{name}", doc, value=value)
+        name, doc = f"{_PREFIX}_pulsar_reconnects", "Producers and readers attached to Pulsar again."
+        yield CounterMetricFamily(name, doc, value=now.reconnects)
+        offsets = CounterMetricFamily(f"{_PREFIX}_offsets", "Offsets of produced batches.", labels=["how"])
+        offsets.add_metric(["counted"], now.offsets_counted)
+        offsets.add_metric(["learnt"], now.offsets_learnt)
+        yield offsets
+        bad = CounterMetricFamily(f"{_PREFIX}_undecodable", "Entries that are no records.", labels=["reason"])
+        for reason, count in now.undecodable.items():
+            bad.add_metric([reason], count)
+        yield bad
+
+
+class Counted:
+    """A port of the storage whose refusals are counted; everything else goes through unchanged."""
+
+    def __init__(self, port: Any, refused: Callable[[str, int], None]) -> None:
+        self._port = port
+        self._refused = refused
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._port, name)
+        counted = self._counting(name, call) if callable(call) else call
+        setattr(self, name, counted)  # asked once
+        return counted
+
+    def _counting(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def wait(result: Awaitable[Any]) -> Any:
+            try:
+                return await result
+            except (ApiError, RecordsError) as exc:
+                self._refused(name, exc.error_code)
+                raise
+
+        def counting(*args: Any, **options: Any) -> Awaitable[Any]:
+            # A port may refuse at once: `append` does, to keep the order of its calls.
+            try:
+                return wait(call(*args, **options))
+            except (ApiError, RecordsError) as exc:
+                self._refused(name, exc.error_code)
+                raise
+
+        return counting

@@ -1,0 +1,282 @@
+"""A whole gateway from its options: Pulsar behind it, listeners and operators' pages before it, and its life.
+
+It starts (connect, check the broker, listen), serves until a signal, drains, and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import logging
+import signal
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from penstock import __version__
+from penstock.brokers.pulsar import Admin, Host, PulsarClient, ServiceUrl
+from penstock.config.secret import Secret, mask_address
+from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken
+from penstock.gateway.dispatch import advertised
+from penstock.gateway.handler import Services
+from penstock.gateway.health import Answer, Health
+from penstock.gateway.metrics import CONTENT_TYPE, Counted, Metrics, Reading
+from penstock.gateway.pulsar.names import Names
+from penstock.gateway.pulsar.storage import PulsarStorage
+from penstock.gateway.server import Server
+from penstock.gateway.startup import check_broker
+
+__all__ = ["Gateway", "Listener", "Options", "guess_admin", "run"]
+
+log = logging.getLogger("penstock.gateway")
+
+_DRAIN: Final = 10.0
+_READY_WITHIN: Final = 2.0
+_ADMIN_PORTS: Final = {False: ("http", 8080), True: ("https", 8443)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Where to listen, and the address that clients are told for it; port 0 takes a free one."""
+
+    address: Host
+    advertised: Host | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What an operator chooses."""
+
+    pulsar: str
+    admin: str | None = None
+    """None: the host of `pulsar`, on the usual port."""
+    token: Secret | None = None
+    """Read again whenever it is needed."""
+    ca_file: Path | None = None
+    listeners: tuple[Listener, ...] = (Listener(address=Host("127.0.0.1", 9092)),)
+    metrics: Host | None = None
+    default_namespace: str = "public/default"
+    placeholders: bool = False
+    """Whether an entry that cannot be decoded becomes a placeholder instead of an error."""
+    node_id: int = 1
+
+
+def guess_admin(pulsar: str) -> str:
+    """Guess the admin address from that of the service.
+
+    >>> guess_admin("pulsar://a:6650,b:6650"), guess_admin("pulsar+ssl://[::1]")
+    ('http://a:8080', 'https://[::1]:8443')
+    """
+    url = ServiceUrl.parse(pulsar)
+    scheme, port = _ADMIN_PORTS[url.tls]
+    return f"{scheme}://{Host(url.hosts[0].name, port)}"
+
+
+class Gateway:
+    """One gateway in the running event loop."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.addresses: list[Host] = []
+        """Where it listens, once it does."""
+        self.metrics_address: Host | None = None
+        tls = _tls(options)
+        self._client = PulsarClient(options.pulsar, token=options.token, tls=tls)
+        self._admin = Admin(options.admin or guess_admin(options.pulsar), token=options.token, tls=tls)
+        self._storage = PulsarStorage(
+            self._client,
+            self._admin,
+            names=Names(default_namespace=options.default_namespace),
+            node_id=options.node_id,
+            placeholders=options.placeholders,
+        )
+        self.metrics = Metrics(self._reading)
+        self._servers: list[Server] = []
+        self._health = Health(
+            {"/metrics": self._metrics_page, "/healthz": self._healthz, "/readyz": self._readyz}
+        )
+        self.serving = False
+        """Whether it is ready for clients."""
+
+    # The life
+
+    async def start(self) -> None:
+        """Connect to Pulsar, look at its settings, listen; nothing stays open if that fails."""
+        try:
+            await self._client.check()
+            for warning in await check_broker(self._admin):
+                log.warning("%s", warning)
+            if self.options.metrics is not None:
+                self.metrics_address = await _listen(self._health.start, self.options.metrics)
+            services = self._services()
+            for listener in self.options.listeners:
+                await self._listen_on(listener, services)
+        except BaseException:
+            await self.drain(0.0)
+            raise
+        self.serving = True
+        log.info("%s", self._greeting())
+
+    async def drain(self, timeout: float = _DRAIN) -> None:
+        """Take no more connections, finish what is under way, close."""
+        self.serving = False
+        await asyncio.gather(*(server.drain(timeout) for server in self._servers))
+        await self._health.close()
+        await self._storage.close()
+        await self._client.close()
+        await self._admin.close()
+
+    def _services(self) -> Services:
+        storage: Any = Counted(self._storage, self.metrics.refused)
+        return Services(
+            topics=Counted(self._storage.topics, self.metrics.refused),
+            log=storage,
+            producers=self._storage,
+            cluster=self._storage,
+            versions=advertised(),
+        )
+
+    async def _listen_on(self, listener: Listener, services: Services) -> None:
+        name = f"{len(self._servers)} {listener.address}"
+        server = Server(services, listener=name, observer=self.metrics)
+        # Known before the first client can ask; corrected when a free port has been taken.
+        self._storage.advertised[name] = listener.advertised or listener.address
+        address = await _listen(server.start, listener.address)
+        told = listener.advertised or listener.address
+        self._storage.advertised[name] = Host(told.name, told.port or address.port)
+        self._servers.append(server)
+        self.addresses.append(address)
+
+    def _greeting(self) -> str:
+        told = [Host(*where) for where in self._storage.advertised.values()]
+        pairs = zip(self.addresses, told, strict=True)
+        listeners = [f"{own}" if own == to else f"{own} (as {to})" for own, to in pairs]
+        pages = f", metrics on http://{self.metrics_address}/metrics" if self.metrics_address else ""
+        return (
+            f"penstock {__version__} gateway, node {self.options.node_id}: "
+            f"Kafka clients on {', '.join(listeners)}{pages}; {mask_address(self.options.pulsar)}; "
+            f"{len(advertised())} APIs, kio {metadata.version('kio')}, "
+            f"{type(asyncio.get_running_loop()).__module__.partition('.')[0]}"
+        )
+
+    # What operators ask
+
+    async def _metrics_page(self) -> Answer:
+        return Answer(HTTPStatus.OK, self.metrics.text(), CONTENT_TYPE)
+
+    async def _healthz(self) -> Answer:
+        return Answer(HTTPStatus.OK, b"ok\n")
+
+    async def _readyz(self) -> Answer:
+        if not self.serving:
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"starting or draining\n")
+        try:
+            async with asyncio.timeout(_READY_WITHIN):
+                await self._client.check()
+        except TimeoutError:
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"Pulsar does not answer\n")
+        except PenstockError as exc:
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{exc.what}\n".encode())
+        return Answer(HTTPStatus.OK, b"ready\n")
+
+    def _reading(self) -> Reading:
+        clients = [client for server in self._servers for client in server.clients]
+        under_way = [client.under_way for client in clients]
+        limit = self._servers[0].limits.bytes_per_connection if self._servers else 1
+        counted, learnt = self._storage.offsets()
+        return Reading(
+            connections=len(clients),
+            requests_under_way=sum(requests for requests, _ in under_way),
+            bytes_under_way=sum(size for _, size in under_way),
+            budget_used=max((size / limit for _, size in under_way), default=0.0),
+            reconnects=self._client.reconnects,
+            offsets_counted=counted,
+            offsets_learnt=learnt,
+            undecodable=dict(self._storage.undecodable),
+        )
+
+
+async def _listen(start: Callable[[str, int], Any], address: Host) -> Host:
+    try:
+        return Host(*await start(address.name, address.port))
+    except OSError as exc:
+        if exc.errno == errno.EADDRINUSE:
+            raise PortTaken(
+                f"{address} is taken",
+                why="somebody else listens there",
+                next="end it, or choose another port (0 takes a free one)",
+            ) from exc
+        raise MachineError(
+            f"cannot listen on {address}: {exc.strerror or exc}",
+            next="choose an address of this machine and a port from 1024 on",
+        ) from exc
+
+
+def _tls(options: Options) -> ssl.SSLContext | None:
+    if options.ca_file is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=str(options.ca_file))
+    except (OSError, ssl.SSLError) as exc:
+        raise ConfigError(
+            f"{options.ca_file} is no file of certificates that can be read",
+            why=str(exc),
+            next="give a PEM file with the authority that signed Pulsar's certificate",
+        ) from exc
+
+
+# A process of its own
+
+
+def run(options: Options) -> None:
+    """Serve until SIGTERM; SIGINT ends it as an interruption. A second signal does not wait."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        interrupted = runner.run(_serve(options))
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        return uvloop.new_event_loop
+    return None
+
+
+async def _serve(options: Options) -> bool:
+    """Live one life; give whether SIGINT ended it."""
+    gateway, stop = Gateway(options), asyncio.Event()
+    life = asyncio.create_task(_live(gateway, stop))
+    signals: list[signal.Signals] = []
+
+    def on_signal(which: signal.Signals) -> None:
+        if stop.is_set() or not gateway.serving:
+            life.cancel()
+        signals.append(which)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for which in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(which, on_signal, which)
+    try:
+        await life
+    except asyncio.CancelledError:
+        log.info("ended without waiting")
+    return signals[:1] == [signal.SIGINT]
+
+
+async def _live(gateway: Gateway, stop: asyncio.Event) -> None:
+    await gateway.start()
+    # What lives until the end need not be looked at by each collection.
+    gc.collect()
+    gc.freeze()
+    await stop.wait()
+    log.info("draining")
+    await gateway.drain()

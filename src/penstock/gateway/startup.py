@@ -1,0 +1,112 @@
+"""Which settings a Pulsar broker needs so that Kafka clients get what they expect, and what to say if not.
+
+The settings are those of the broker that answers; all brokers of a cluster should have the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.brokers.pulsar import Admin
+from penstock.errors import ClusterError, Unreachable
+
+__all__ = ["WANTED", "Finding", "Wanted", "check_broker", "judge"]
+
+_INDEX: Final = "AppendIndexMetadataInterceptor"
+_PACKAGE: Final = "org.apache.pulsar.common.intercept"
+
+
+def _is(word: str) -> Callable[[str], bool]:
+    return lambda value: value.strip().lower() == word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One setting of the broker: when it is right, what goes wrong else, and the line that repairs it."""
+
+    setting: str
+    is_right: Callable[[str], bool]
+    otherwise: str
+    line: str
+    fatal: bool = False
+
+
+WANTED: Final = (
+    Wanted(
+        setting="brokerEntryMetadataInterceptors",
+        is_right=lambda value: _INDEX in value,
+        otherwise="entries have no index, so records have no Kafka offset",
+        line=f"brokerEntryMetadataInterceptors={_PACKAGE}.{_INDEX}",
+        fatal=True,
+    ),
+    Wanted(
+        setting="exposingBrokerEntryMetadataToClientEnabled",
+        is_right=_is("true"),
+        otherwise="the index does not come with the entries, so nothing can be fetched",
+        line="exposingBrokerEntryMetadataToClientEnabled=true",
+        fatal=True,
+    ),
+    Wanted(
+        setting="brokerDeduplicationEnabled",
+        is_right=_is("true"),
+        otherwise="idempotent producers may write a record twice when a gateway or broker fails",
+        line="brokerDeduplicationEnabled=true",
+    ),
+    Wanted(
+        setting="brokerDeleteInactiveTopicsEnabled",
+        is_right=_is("false"),
+        otherwise="a topic that nobody uses for a while is deleted with its records",
+        line="brokerDeleteInactiveTopicsEnabled=false",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A setting that is not right."""
+
+    wanted: Wanted
+    value: str | None
+    """What the broker has; None if it does not say."""
+
+    def __str__(self) -> str:
+        shown = f"is {self.value or 'empty'}" if self.value is not None else "is not told"
+        return (
+            f"{self.wanted.setting} {shown}: {self.wanted.otherwise}; "
+            f"next: write {self.wanted.line} into the broker's configuration"
+        )
+
+
+def judge(settings: Mapping[str, str]) -> list[Finding]:
+    """Compare a broker's settings with what is wanted.
+
+    >>> [finding.wanted.setting for finding in judge({"brokerDeduplicationEnabled": "true"})][0]
+    'brokerEntryMetadataInterceptors'
+    """
+    found = []
+    for wanted in WANTED:
+        value = settings.get(wanted.setting)
+        if value is None or not wanted.is_right(str(value)):
+            found.append(Finding(wanted, None if value is None else str(value)))
+    return found
+
+
+async def check_broker(admin: Admin) -> list[str]:
+    """Give a warning for each setting that should be changed; raise if one makes serving impossible."""
+    try:
+        findings = judge(await admin.broker_settings())
+    except Unreachable:
+        raise
+    except ClusterError as exc:
+        # Only a super user may read them; the gateway itself needs less.
+        return [f"the broker's settings cannot be checked: {exc}"]
+    fatal = [finding for finding in findings if finding.wanted.fatal]
+    if fatal:
+        raise ClusterError(
+            "this Pulsar cannot serve Kafka clients as it is configured",
+            why="\n".join(f"{each.wanted.setting}: {each.wanted.otherwise}" for each in fatal),
+            next="write into broker.conf and restart: " + "; ".join(each.wanted.line for each in fatal),
+        )
+    return [str(finding) for finding in findings]
