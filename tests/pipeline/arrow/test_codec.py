@@ -47,6 +47,7 @@ def check_row(record: KafkaRecord, columns: EventColumns, row: int) -> None:
         n: t for n, t in expected.types.items() if t.value in ("Integer", "Boolean")
     }
     assert same_data(got, expected)
+    assert columns.structured[row].as_py() == (reading.mode is Mode.STRUCTURED)
     foreign = tuple((pair["key"], pair["value"]) for pair in columns.foreign[row].as_py())
     assert foreign == BINDING.foreign(record)
 

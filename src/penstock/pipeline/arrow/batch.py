@@ -31,6 +31,8 @@ class EventColumns:
     """Null where the event has no data."""
     data_is_json: pa.BooleanArray
     """True where data is a JSON value rather than bytes."""
+    structured: pa.BooleanArray
+    """True where the event came in structured mode."""
     code: pa.StringArray
     """Why a row is no event; null where it is one."""
     reason: pa.StringArray
@@ -46,6 +48,7 @@ class EventColumns:
             attributes={name: texts.take(rows) for name, texts in self.attributes.items()},
             data=self.data.take(rows),
             data_is_json=self.data_is_json.take(rows),
+            structured=self.structured.take(rows),
             code=self.code.take(rows),
             reason=self.reason.take(rows),
             foreign=self.foreign.take(rows),

@@ -17,7 +17,7 @@ from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.content import Json, absent
 from penstock.events.headers import CONTENT_TYPE, PREFIX
 from penstock.events.media import CLOUDEVENTS
-from penstock.events.reading import Level, Reading, Verdict
+from penstock.events.reading import Level, Mode, Reading, Verdict
 from penstock.events.rules import REQUIRED, is_name
 from penstock.pipeline.arrow.batch import NATIVE_TYPES, OTHER, EventColumns
 from penstock.pipeline.arrow.certain import certainly_valid, texts_of
@@ -51,6 +51,7 @@ class _Part:
     attributes: dict[str, pa.Array] = field(default_factory=dict)
     types: dict[str, pa.Array] = field(default_factory=dict)
     is_json: pa.Array | None = None
+    structured: pa.Array | None = None
     code: pa.Array | None = None
     reason: pa.Array | None = None
     foreign: pa.Array | None = None
@@ -161,6 +162,7 @@ def _one_by_one(rows: Rows, value: pa.BinaryArray, headers: pa.ListArray, bindin
         )
     part.types = dict(_types(readings))
     part.is_json = pa.array([r.event is not None and isinstance(r.event.data, Json) for r in readings])
+    part.structured = pa.array([r.mode is Mode.STRUCTURED for r in readings])
     part.code = pa.array([None if r.event else CODES[r.verdict] for r in readings], pa.utf8())
     part.reason = pa.array([None if r.event else str(r.error) for r in readings], pa.utf8())
     part.foreign = pa.array(
@@ -217,6 +219,7 @@ def _join(parts: Sequence[_Part], rows: int) -> EventColumns:
         types={n: column(pa.uint8(), [p.types.get(n) for p in parts], 0) for n in typed},
         data=column(pa.binary(), [p.data for p in parts]),
         data_is_json=column(pa.bool_(), [p.is_json for p in parts], False),
+        structured=column(pa.bool_(), [p.structured for p in parts], False),
         code=column(pa.utf8(), [p.code for p in parts]),
         reason=column(pa.utf8(), [p.reason for p in parts]),
         foreign=column(HEADERS, [p.foreign for p in parts], []),
