@@ -67,12 +67,13 @@ def show_logs(*, debug: bool, times: bool = False) -> None:
         def emit(self, record: logging.LogRecord) -> None:
             talk(self.format(record))
 
-    logger = logging.getLogger("penstock")
+    logger, loop = logging.getLogger("penstock"), logging.getLogger("asyncio")
     handler = Talk()
     clock = "%(asctime)s " if times else ""
     handler.setFormatter(logging.Formatter(f"{clock}%(levelname)s %(name)s: %(message)s"))
-    logger.handlers = [handler]
+    logger.handlers = loop.handlers = [handler]  # what a loop logs is a bug of ours
     logger.setLevel(logging.DEBUG if debug else logging.INFO)
+    loop.propagate = False
 
 
 def error(exc: PenstockError) -> None:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from penstock.errors import PenstockError, WireError
 from penstock.gateway.connection import Connection, Slot
@@ -96,8 +97,8 @@ class Client(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a new connection, if there is room for it."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not an instance of asyncio.Transport in every loop: uvloop has classes of its own.
+        self._transport = cast(asyncio.Transport, transport)
         self.peer = str(transport.get_extra_info("peername"))
         if len(self._server.clients) >= self._limits.connections:
             log.warning("refused %s: %d connections are open", self.peer, len(self._server.clients))
