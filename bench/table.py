@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import process_time
 
+_WARM_UP = 2
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -42,7 +44,7 @@ def alternate(
     A side is a function that prepares one round, untimed, and gives the function to be timed.
     """
     taken: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(rounds + 1):
+    for number in range(_WARM_UP + rounds):
         for name, prepare in sides.items():
             work = prepare()
             gc.collect()
@@ -51,7 +53,7 @@ def alternate(
             work()
             spent = clock() - started
             gc.enable()
-            if number:  # the first round warms up
+            if number >= _WARM_UP:
                 taken[name].append(spent)
     return {name: Timing(tuple(seconds)) for name, seconds in taken.items()}
 

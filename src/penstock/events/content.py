@@ -12,7 +12,10 @@ from typing import Final
 from penstock.errors import CannotEncode, InvalidEvent
 from penstock.events.jsontext import JsonValue, dumps, loads, member_span
 
-__all__ = ["Absent", "Data", "Json", "absent", "parse_json"]
+__all__ = ["Absent", "Data", "Json", "absent", "json_of", "parse_json"]
+
+
+new = object.__new__
 
 
 class Absent(Enum):
@@ -65,25 +68,7 @@ class Json:
     @classmethod
     def parse(cls, raw: bytes) -> Json:
         """Read JSON text exactly; InvalidEvent if it is not JSON."""
-        return cls.read(raw, parse_json(raw))
-
-    @classmethod
-    def read(cls, raw: bytes, value: JsonValue) -> Json:
-        """Take a value and the text that it was read from."""
-        found = cls.__new__(cls)
-        found._value = value
-        found._raw = raw
-        found._envelope = None
-        return found
-
-    @classmethod
-    def inside(cls, envelope: bytes, value: JsonValue) -> Json:
-        """Take the parsed member `data` of a JSON object; its bytes are cut out when asked for."""
-        found = cls.__new__(cls)
-        found._value = value
-        found._raw = None
-        found._envelope = envelope
-        return found
+        return json_of(parse_json(raw), raw, None)
 
     @property
     def value(self) -> JsonValue:
@@ -98,16 +83,14 @@ class Json:
     @property
     def raw(self) -> bytes:
         """The JSON text: as received, or compact if it was made here."""
-        if self._raw is None:
-            if self._envelope is None:
-                return self._write()  # not kept: it is cheap to write and costs memory
+        if self._raw is not None:
+            return self._raw
+        if self._envelope is not None:
             self._raw = member_span(self._envelope, "data")
             self._envelope = None
-        return self._raw
-
-    def _write(self) -> bytes:
+            return self._raw
         try:
-            return dumps(self._value)
+            return dumps(self._value)  # not kept: it is cheap to write and costs memory
         except ValueError as exc:
             raise CannotEncode(
                 f"data cannot be written as JSON: {exc}", where="data", why="RFC 8259"
@@ -124,6 +107,18 @@ class Json:
 
     def __repr__(self) -> str:
         return f"Json({self._value!r})"
+
+
+def json_of(value: JsonValue, raw: bytes | None, envelope: bytes | None) -> Json:
+    """Take a value and the text that it was read from, or the object whose member `data` it is.
+
+    Out of an envelope the bytes of the value are cut when they are asked for.
+    """
+    found = new(Json)
+    found._value = value
+    found._raw = raw
+    found._envelope = envelope
+    return found
 
 
 Data = Absent | bytes | Json

@@ -30,8 +30,6 @@ _SEEN_OFTEN = 16
 _MAX_SHAPES = 256
 _MAX_CANDIDATES = 2048
 _MAX_HEADERS = 64
-SEPARATOR = b"\n"
-"""No value that is valid holds this character."""
 PATTERNS: Mapping[str, str] = {
     "specversion": re.escape(SPECVERSION),
     "source": r"(?=[^\n])" + URI_REFERENCE,

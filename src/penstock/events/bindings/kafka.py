@@ -13,7 +13,7 @@ from typing import cast
 
 from penstock.errors import CannotEncode, EventError, InternalError, InvalidEvent, NotACloudEvent
 from penstock.events.bindings.key import KeyMapper, as_bytes
-from penstock.events.cloudevent import CloudEvent
+from penstock.events.cloudevent import CloudEvent, shaped
 from penstock.events.content import Json, absent
 from penstock.events.draft import Draft, conclude, failed
 from penstock.events.formats import FORMATS, Formats
@@ -21,7 +21,7 @@ from penstock.events.headers import CONTENT_TYPE, DASH, PREFIX, header_of, known
 from penstock.events.media import is_batch, is_cloudevents
 from penstock.events.reading import Finding, Level, Mode, Reading, Severity
 from penstock.events.rules import is_sound
-from penstock.events.shapes import SEPARATOR, Shapes
+from penstock.events.shapes import Shapes
 from penstock.events.types import AttributeType
 from penstock.record import Headers, KafkaRecord
 
@@ -30,7 +30,6 @@ __all__ = ["KafkaBinding", "event_of"]
 _MEMORY = 512
 _BINARY = Mode.BINARY
 _MARKED = (CONTENT_TYPE,)
-shaped = CloudEvent.shaped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +63,10 @@ class KafkaBinding:
         """Read one record at the level `strict`."""
         try:
             names, raws = zip(*record.headers)  # noqa: B905 - pairs
-            shape = _by_names.get(names)
+            shape = _shape_of(names)
             if shape is not None:
                 own = raws if shape.pick is None else shape.pick(raws)
-                match = shape.match(SEPARATOR.join(own).decode())
+                match = shape.match(b"\n".join(own).decode())  # no valid value holds a line break
                 if match is not None and not self.types:
                     texts = match.groups()
                     if shape.content_type is None or texts[shape.content_type] in _opaque:
@@ -183,7 +182,7 @@ class KafkaBinding:
 
 
 _shapes = Shapes(lambda name: known.get(name, ""))
-_by_names = _shapes.by_names
+_shape_of = _shapes.by_names.get
 _opaque: set[str | None] = {None}
 """Valid content types of binary mode seen so far; bounded, because they come from outside."""
 
@@ -219,9 +218,9 @@ def _encode_binary(binding: KafkaBinding, event: CloudEvent) -> tuple[bytes | No
             why="Kafka 1.3: 0.10 and below MUST only use structured mode",
             next="use structured mode",
         )
-    data = event.data
+    data = event._data
     # Kafka 3.2.2: the bytes of data are the value; no data is no value.
-    return data if type(data) is bytes else event.data_bytes, _headers(event)
+    return data.raw if type(data) is Json else event.data_bytes, _headers(event)
 
 
 def _headers(event: CloudEvent) -> Headers:
@@ -230,7 +229,7 @@ def _headers(event: CloudEvent) -> Headers:
         headers = [(written[name], text.encode()) for name, text in pairs]
     except KeyError:
         headers = [(header_of(name), text.encode()) for name, text in event.attributes.items()]
-    if "datacontenttype" not in event._index and isinstance(event.data, Json):
+    if "datacontenttype" not in event._index and isinstance(event._data, Json):
         # JSON format 3.1.2: an implied application/json is made explicit.
         headers.append((CONTENT_TYPE, b"application/json"))
     return tuple(headers)

@@ -19,7 +19,7 @@ from penstock.events.bindings.kafka import KafkaBinding, event_of
 from penstock.events.bindings.key import Key, KeyMapper
 from penstock.events.bindings.properties import PREFIX, Values, read_properties, write_properties
 from penstock.events.cloudevent import CloudEvent
-from penstock.events.content import Json, absent
+from penstock.events.content import Json, absent, json_of
 from penstock.events.draft import Draft, conclude, failed
 from penstock.events.formats import FORMATS, Formats
 from penstock.events.formats.json import fill, parse_envelope
@@ -136,7 +136,7 @@ class PulsarBinding:
         envelope, members = parse_envelope(payload, draft)
         if not isinstance(members, dict):
             raise InvalidEvent("the event is not a JSON object", clause="JSON format 3")
-        json_data = Json if envelope is None else partial(Json.inside, envelope)
+        json_data = partial(json_of, raw=None, envelope=envelope)
         if "cloudEventsVersion" in members:
             decode_json(members, json_data, draft, keep_case=self.keep_case)
         else:

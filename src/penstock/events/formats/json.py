@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from penstock.errors import CannotEncode, InvalidEvent
-from penstock.events.cloudevent import NO_TYPES, CloudEvent, Types
-from penstock.events.content import Data, Json, absent
+from penstock.events.cloudevent import NO_TYPES, CloudEvent, Types, shaped
+from penstock.events.content import Data, Json, absent, json_of
 from penstock.events.draft import Draft
 from penstock.events.formats.format import Format
 from penstock.events.formats.json_heads import Heads
@@ -29,7 +29,6 @@ from penstock.events.types import INT32_MAX, INT32_MIN, AttributeType, native, r
 __all__ = ["JsonFormat", "fill", "parse_envelope"]
 
 _DATA, _BASE64 = "data", "data_base64"
-inside, shaped = Json.inside, CloudEvent.shaped
 _heads = Heads()
 _NATIVE = (AttributeType.INTEGER, AttributeType.BOOLEAN)
 
@@ -82,7 +81,7 @@ class JsonFormat(Format):
         envelope, members = parse_envelope(raw, draft)
         if not isinstance(members, dict):
             raise InvalidEvent("the event is not a JSON object", clause="JSON format 3")
-        fill(draft, members, Json if envelope is None else partial(Json.inside, envelope))
+        fill(draft, members, partial(json_of, raw=None, envelope=envelope))
         return draft
 
     def drafts(self, raw: bytes) -> list[Draft]:
@@ -115,7 +114,9 @@ def _plain(raw: bytes) -> CloudEvent | None:
             data = _given_data(raw, data, media_type)
             if types is NO_TYPES and type(data) is Json:
                 _heads.meet(tuple(members), media_type)
-        return shaped(index, tuple(members.values()), data, types)
+        if types is NO_TYPES:
+            return shaped(index, tuple(members.values()), data)
+        return CloudEvent.unchecked(members, data, types)
     except (ValueError, TypeError, AttributeError):
         return None  # the thorough way says what is wrong
 
@@ -123,7 +124,7 @@ def _plain(raw: bytes) -> CloudEvent | None:
 def _given_data(raw: bytes, value: Any, media_type: str | None) -> Data:
     # JSON format 3.1.2: without datacontenttype the data is application/json.
     if media_type is None or is_json(media_type):
-        return inside(raw, value)
+        return json_of(value, None, raw)
     return _text_data(value, media_type)
 
 

@@ -12,20 +12,18 @@ import re
 
 import orjson
 
-from penstock.events.cloudevent import CloudEvent
-from penstock.events.content import Json
+from penstock.events.cloudevent import CloudEvent, shaped
+from penstock.events.content import json_of
 from penstock.events.rules import NON_EMPTY, REQUIRED, is_name
 from penstock.events.shapes import PATTERNS
 
 __all__ = ["Heads"]
 
-_DATA = b',"data":'
 _CLOSE = ord("}")
 _SEEN_OFTEN = 16
 _MAX_HEADS = 4
 _MAX_CANDIDATES = 512
 _MAX_MEMBERS = 64
-read, shaped = Json.read, CloudEvent.shaped
 _PLAIN = r"[ !#-\[\]-~]"
 """Characters that a JSON string may hold as they are: no quote, no backslash, printable ASCII."""
 
@@ -38,9 +36,8 @@ class _Head:
     def __init__(self, names: tuple[str, ...]) -> None:
         self.index = {name: at for at, name in enumerate(names)}
         self.content_type = self.index.get("datacontenttype")
-        self.match = re.compile(
-            r"\{" + ",".join(f'"{name}":"({_pattern(name)})"' for name in names)
-        ).fullmatch
+        members = ",".join(f'"{name}":"({_pattern(name)})"' for name in names)
+        self.match = re.compile(r"\{" + members + ',"data":').match
 
 
 def _pattern(name: str) -> str:
@@ -60,11 +57,8 @@ class Heads:
 
     def decode(self, raw: bytes) -> CloudEvent | None:
         """Read an event whose head is known and whose data is compact JSON; None for any other."""
-        at = raw.find(_DATA)
-        if at < 0 or raw[-1] != _CLOSE:
-            return None
         try:
-            text = raw[:at].decode()
+            text = raw.decode()
             for head in self._heads:
                 match = head.match(text)
                 if match is not None:
@@ -73,11 +67,11 @@ class Heads:
                 return None
             texts = match.groups()
             if head.content_type is None or texts[head.content_type] in self._media_types:
-                body = raw[at + len(_DATA) : -1]
+                body = raw[match.end() : -1]  # the head is ASCII, so characters are bytes
                 value = orjson.loads(body)
                 # As in `jsontext.loads`: where writing gives the same bytes, orjson has hidden nothing.
-                if orjson.dumps(value) == body:
-                    return shaped(head.index, texts, read(body, value))
+                if orjson.dumps(value) == body and raw[-1] == _CLOSE:
+                    return shaped(head.index, texts, json_of(value, body, None))
         except (ValueError, TypeError):
             pass  # not UTF-8, or data that is not JSON: the thorough way says what it is
         return None
