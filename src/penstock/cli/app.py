@@ -59,6 +59,7 @@ VERBS: Mapping[str, Verb] = {
     "explain": Verb(
         "penstock.cli.explain:command", "Say what the code of an error or a rule means", "Contract"
     ),
+    "run": Verb("penstock.cli.run:command", "Run the routes of a pipeline on Spark", "Pipeline"),
     "routes": Verb("penstock.cli.routes:command", "Draw the routes of a pipeline", "Pipeline"),
     "gateway": Verb("penstock.cli.gateway:command", "Serve Kafka clients from Pulsar", "Gateway"),
     "event": Verb("penstock.cli.event:app", "Encode, decode, check and convert events offline", "Events"),

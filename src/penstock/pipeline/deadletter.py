@@ -1,0 +1,113 @@
+"""A dead letter: a CloudEvent that keeps the raw record it stands for, bit for bit, and says why.
+
+Its data is a JSON object: code, reason, route, attempt, origin (topic, partition, offset, timestamp) and
+record (key, value and headers in base64, null where it had none). `restore` gives the record back.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.errors import InvalidEvent
+from penstock.events import CloudEvent, Json
+from penstock.pipeline.plan.identity import derived_id
+from penstock.record import KafkaRecord
+
+__all__ = ["TYPE", "DeadLetter", "dead_letter_event", "read_dead_letter", "restore"]
+
+TYPE: Final = "io.penstock.deadletter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record that could not be processed."""
+
+    record: KafkaRecord
+    code: str
+    """A word that can be counted, such as `invalid-event`."""
+    reason: str
+    route: str | None = None
+    """None if it failed before any route."""
+    attempt: int = 1
+
+
+def dead_letter_event(letter: DeadLetter, pipeline: str) -> CloudEvent:
+    """Write a dead letter as an event; the same record and route give the same id in every run."""
+    record = letter.record
+    place = f"{record.topic}/{record.partition}/{record.offset}"
+    source = f"/penstock/{pipeline}"
+    data = {
+        "code": letter.code,
+        "reason": letter.reason,
+        "route": letter.route,
+        "attempt": letter.attempt,
+        "origin": {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+        },
+        "record": {
+            "key": _text(record.key),
+            "value": _text(record.value),
+            "headers": [[name, _text(value)] for name, value in record.headers],
+        },
+    }
+    attributes = {
+        "specversion": "1.0",
+        "id": derived_id(letter.route or "", source, place),
+        "source": source,
+        "type": TYPE,
+        "subject": place,
+        "datacontenttype": "application/json",
+        "deadlettercode": letter.code,
+    }
+    if letter.route is not None:
+        attributes["deadletterroute"] = letter.route
+    return CloudEvent(attributes, Json(data))
+
+
+def read_dead_letter(event: CloudEvent) -> DeadLetter:
+    """Read a dead letter; InvalidEvent if the event is none."""
+    if event.type != TYPE:
+        raise InvalidEvent(f"an event of type {event.type[:60]!r} is no dead letter", attribute="type")
+    try:
+        data: Any = event.json()
+        return DeadLetter(
+            record=_record(data["record"], data["origin"]),
+            code=data["code"],
+            reason=data["reason"],
+            route=data["route"],
+            attempt=data["attempt"],
+        )
+    except (KeyError, TypeError, ValueError, binascii.Error) as exc:
+        raise InvalidEvent(f"the data of a dead letter cannot be read: {exc}", attribute="data") from exc
+
+
+def restore(event: CloudEvent) -> KafkaRecord:
+    """Give the record that a dead letter stands for, as it was."""
+    return read_dead_letter(event).record
+
+
+def _record(raw: Mapping[str, Any], origin: Mapping[str, Any]) -> KafkaRecord:
+    return KafkaRecord(
+        key=_bytes(raw["key"]),
+        value=_bytes(raw["value"]),
+        headers=tuple((name, _bytes(value)) for name, value in raw["headers"]),
+        topic=origin["topic"],
+        partition=origin["partition"],
+        offset=origin["offset"],
+        timestamp=origin["timestamp"],
+    )
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else base64.b64encode(raw).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)
