@@ -292,8 +292,7 @@ def test_a_second_exclusive_consumer_is_refused(pulsar: Pulsar, run: Any, topic:
 
 def test_access_modes(pulsar: Pulsar, run: Any, topic: str, send: Any) -> None:
     async def main() -> None:
-        # A broker sometimes ignores entries of a producer that it has fenced.
-        async with PulsarClient(pulsar.service_url, options=Options(stall_timeout=1.0)) as client:
+        async with PulsarClient(pulsar.service_url) as client:
             first = await client.producer(topic, access=AccessMode.EXCLUSIVE)
             assert first.topic_epoch == 0
             for access, code in {
@@ -341,12 +340,37 @@ def test_a_cancelled_wait_for_access_gives_up_its_place(pulsar: Pulsar, run: Any
     run(main)
 
 
-def test_an_exclusive_producer_keeps_its_epoch_over_a_lost_connection(
-    pulsar: Pulsar, run: Any, topic: str, send: Any
+def test_a_fenced_producer_does_not_come_back(pulsar: Pulsar, run: Any, topic: str, send: Any) -> None:
+    """Both lose their connection; the one that was fenced may return first, and must not get the topic."""
+
+    async def main() -> None:
+        async with (
+            PulsarClient(pulsar.service_url) as other,
+            PulsarClient(pulsar.service_url, options=Options(first_delay=2.0)) as slow,
+        ):
+            fenced = await other.producer(topic, access=AccessMode.WAIT_FOR_EXCLUSIVE)
+            holder = await slow.producer(topic, access=AccessMode.EXCLUSIVE_WITH_FENCING)
+            for producer in (holder, fenced):
+                producer._connection._transport.abort()
+            with pytest.raises(PulsarRefused) as caught:
+                await (await send(fenced, b"stale"))
+            assert caught.value.server_error == ServerError.PRODUCER_FENCED
+            await (await send(holder, b"fresh"))
+            assert holder.topic_epoch == 1
+            reader = await other.reader(topic)
+            assert values((await reader.read()).entry) == [b"fresh"]
+            assert reader.read_nowait() is None
+
+    run(main)
+
+
+@pytest.mark.parametrize("access", [mode for mode in AccessMode if mode])
+def test_a_holder_keeps_its_epoch_over_a_lost_connection(
+    pulsar: Pulsar, run: Any, topic: str, send: Any, access: AccessMode
 ) -> None:
     async def main() -> None:
         async with PulsarClient(pulsar.service_url) as client:
-            producer = await client.producer(topic, access=AccessMode.EXCLUSIVE)
+            producer = await client.producer(topic, access=access)
             await (await send(producer, b"1"))
             producer._connection._transport.abort()
             await (await send(producer, b"2"))

@@ -424,7 +424,7 @@ def test_an_error_that_ends_the_producer(run: Any, fake: Any, hasty: Options, se
 
 
 def test_a_producer_that_is_ignored_is_opened_again(run: Any, fake: Any, hasty: Options, send: Any) -> None:
-    """A broker may say nothing at all to a producer that it has fenced."""
+    """A broker says nothing about entries for a producer that it has closed a moment ago."""
     del fake.on[B.SEND]
 
     def fenced(body: Any, writer: Any) -> None:

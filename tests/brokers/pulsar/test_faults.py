@@ -107,7 +107,6 @@ def test_a_topic_is_unloaded_under_load(
             pump, seen = await under_load(client, topic, send, trouble)
             expected = list(range(len(pump.receipts)))
             assert pump.producer.reconnects >= 3
-            assert any(receipt.attempts > 1 for receipt in pump.receipts)
             assert seen == expected
             assert await read_all(client, topic) == expected
 

@@ -22,7 +22,7 @@ class Options:
     send_timeout: float = 30.0
     """For the receipt of an entry, reconnects included."""
     stall_timeout: float = 10.0
-    """A producer without any receipt for so long is opened again: a broker may ignore one it has fenced."""
+    """A producer without any receipt for so long is opened again: brokers drop some entries in silence."""
     keep_alive: float = 20.0
     """A broker that was silent for so long gets a PING, and is given up when it stays silent as long."""
     barrier_timeout: float = 2.0

@@ -31,7 +31,8 @@ __all__ = ["AccessMode", "Producer"]
 
 _HEAD_BYTES: Final = 512
 """A frame is at most so much larger than its payload, for counting before it is made."""
-_LEAST_WATCH: Final = 0.05
+_LEAST_WATCH: Final = 0.25
+"""Seconds between two looks at a queue that stands still."""
 
 
 class AccessMode(IntEnum):
@@ -75,6 +76,7 @@ class Producer(Session):
         self._timer: asyncio.TimerHandle | None = None
         self._places: set[Connection] = set()
         self._is_known = False
+        self._max_bytes = 0
 
     # Sending
 
@@ -158,11 +160,10 @@ class Producer(Session):
             raise self.error
 
     def _queue(self, frame: memoryview, sequence_id: int, last: int | None) -> asyncio.Future[Receipt]:
-        connection = self._connection
-        if connection is not None and len(frame) > connection.max_message_bytes:
+        if len(frame) > self._max_bytes:
             raise ClusterError(
                 f"an entry of {len(frame)} bytes is too large for topic {self.topic}",
-                why=f"the broker takes {connection.max_message_bytes}",
+                why=f"the broker takes {self._max_bytes}",
                 next="send smaller batches",
             )
         deadline = self._loop.time() + self._options.send_timeout
@@ -171,9 +172,9 @@ class Producer(Session):
         self._window.add(pending)
         self._next_sequence_id = pending.last_sequence_id + 1
         self._watch()
-        if connection is not None and self._opened.is_set():
+        if self._connection is not None and self._opened.is_set():
             pending.attempts = 1
-            connection.write(frame)
+            self._connection.write(frame)
         return done
 
     # What the connection tells
@@ -236,18 +237,20 @@ class Producer(Session):
         self._places.add(connection)
         connection.producers[self.producer_id] = self
         answer = await connection.request(self._command())
-        self._accept(answer)
+        self._accept(answer, connection)
         await self._hear_out(connection)
-        self._send_again(connection)
 
     def _command(self) -> Any:
+        # Who has held the topic comes back with its epoch, and as exclusive only: a broker puts one that
+        # waits into its queue although it was fenced, and later hands it the topic with the old epoch.
+        access = self.access if self.topic_epoch is None else AccessMode.EXCLUSIVE
         command = CommandProducer(
             topic=self.topic,
             producer_id=self.producer_id,
             request_id=0,
             epoch=self._epoch,
             user_provided_producer_name=self._given,
-            producer_access_mode=ProducerAccessMode.Name(self.access),
+            producer_access_mode=ProducerAccessMode.Name(access),
         )
         if self.name:
             command.producer_name = self.name
@@ -256,7 +259,8 @@ class Producer(Session):
         self._epoch += 1
         return command
 
-    def _accept(self, answer: Any) -> None:
+    def _accept(self, answer: Any, connection: Connection) -> None:
+        self._max_bytes = connection.max_message_bytes
         if answer.HasField("topic_epoch") and self.access is not AccessMode.SHARED:
             self.topic_epoch = answer.topic_epoch
         if not self._is_known:
@@ -273,12 +277,14 @@ class Producer(Session):
                 place.producers.pop(self.producer_id, None)
                 self._places.discard(place)
 
-    def _send_again(self, connection: Connection) -> None:
+    def _resume(self) -> None:
+        """Send what is pending, what was queued while we were away included."""
         self._news = self._loop.time()
         pending = self._window.all()
         for entry in pending:
             entry.attempts += 1
-        connection.write_all([entry.frame for entry in pending])
+        if self._connection is not None:
+            self._connection.write_all([entry.frame for entry in pending])
 
     async def _leave(self, connection: Connection) -> None:
         command = CommandCloseProducer(producer_id=self.producer_id, request_id=0)

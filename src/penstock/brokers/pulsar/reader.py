@@ -53,6 +53,7 @@ class Reader(Subscription[T]):
 
     async def seek_to_time(self, publish_time: int) -> None:
         """Go on with the first entry published at or after a time in milliseconds."""
+        await self._attached()
         # The broker moves the cursor of our subscription, which then is joined once more.
         self._moved = True
         self._start = EARLIEST

@@ -64,6 +64,10 @@ class Session(ABC):
         """Come to life on a connection; called once for each attempt."""
 
     @abstractmethod
+    def _resume(self) -> None:
+        """Go on with the work: the session is open. Nothing else runs between the two."""
+
+    @abstractmethod
     def _failed(self, error: PenstockError) -> None:
         """Tell everybody who waits that the session ended for good."""
 
@@ -122,10 +126,14 @@ class Session(ABC):
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._options.open_timeout
         while True:
+            begun = clock()
             try:
                 return await self._attach_once()
             except PenstockError as exc:
                 delay = self._backoff.next()
+                if clock() - begun > self._options.open_timeout:
+                    # It waited for exclusive access, and begins to wait once more.
+                    deadline = clock() + self._options.open_timeout
                 if not (is_retriable(exc) or (not first and _is_ourselves(exc))):
                     raise
                 if first and clock() + delay > deadline:
@@ -144,6 +152,7 @@ class Session(ABC):
             raise
         if not self._lost.is_set():
             self._opened.set()
+            self._resume()
 
     def _end(self, error: PenstockError) -> None:
         if self.error is None:

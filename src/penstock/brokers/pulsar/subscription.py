@@ -108,6 +108,7 @@ class Subscription(Session, Generic[T]):
         return len(self._queue)
 
     def __bool__(self) -> bool:
+        # An empty reader is still a reader.
         return True
 
     @property
@@ -138,7 +139,10 @@ class Subscription(Session, Generic[T]):
         return from_wire(answer.last_message_id)
 
     async def _seek(self, **where: Any) -> None:
-        """Move to a place; what waits is dropped, and what still comes from the former place as well."""
+        """Move to a place; what waits is dropped, and what still comes from the former place as well.
+
+        After an error the place is not known: seek once more.
+        """
         connection = await self._attached()
         consumer_id, self._consumer_id = self._consumer_id, -1
         connection.consumers.pop(consumer_id, None)
@@ -232,10 +236,9 @@ class Subscription(Session, Generic[T]):
             self.on_lost(connection, Unreachable("the queue is full"))
 
     def _ask_for_more(self) -> None:
-        if self._connection is not None and self._opened.is_set():
-            self._grant(self._connection)
-
-    def _grant(self, connection: Connection) -> None:
+        connection = self._connection
+        if connection is None or not self._opened.is_set():
+            return
         permits = self._flow.grant()
         if permits:
             self._on_grant(connection)
@@ -264,7 +267,9 @@ class Subscription(Session, Generic[T]):
         except PenstockError:
             connection.consumers.pop(self._consumer_id, None)
             raise
-        self._grant(connection)
+
+    def _resume(self) -> None:
+        self._ask_for_more()
 
     async def _leave(self, connection: Connection) -> None:
         connection.consumers.pop(self._consumer_id, None)
