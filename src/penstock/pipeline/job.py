@@ -6,7 +6,7 @@ Delivery is at least once: Spark's checkpoint moves on when a batch is written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.contract.credentials import Client, options, reveal
 from penstock.errors import PipelineError
 from penstock.pipeline.compile import CompiledRoute, Pipeline
+from penstock.pipeline.plan.route import FunctionKey
 from penstock.pipeline.stage import COUNTERS, INPUT, OUTPUT_DDL, Stage, StageRoute
 
 if TYPE_CHECKING:
@@ -66,14 +67,21 @@ def sources_of(pipeline: Pipeline) -> list[Source]:
 
 
 def _refuse(route: CompiledRoute) -> None:
-    others = [op for op in (route.receive, *route.send) if op.protocol != "kafka"]
-    if others:
-        raise PipelineError(f"route {route.name} leaves Kafka: {others[0].server} is {others[0].protocol}")
-    if {operation.server for operation in route.send} != {route.receive.server}:
-        raise PipelineError(f"route {route.name} goes to another cluster than it comes from")
-    for what in ("apply", "sql"):
-        if getattr(route.document, what) is not None:
-            raise PipelineError(f"route {route.name} has {what}, which this engine cannot do")
+    for stopped, why in _stops(route):
+        if stopped:
+            raise PipelineError(f"route {route.name} cannot run: {why}", next="penstock routes --explain")
+
+
+def _stops(route: CompiledRoute) -> Iterator[tuple[bool, str]]:
+    """Say what this engine cannot do, and whether the route asks for it."""
+    operations = (route.receive, *route.send)
+    declared = any(message.cloud_event for message in route.receive.messages)
+    yield any(operation.protocol != "kafka" for operation in operations), "it leaves Kafka"
+    yield len({operation.server for operation in operations}) > 1, "it goes to another cluster"
+    yield route.document.apply is not None, "it applies a function"
+    yield route.sql is not None, "its condition is Spark's own SQL"
+    yield isinstance(route.plan.key, FunctionKey), "its key is made by a function"
+    yield route.document.events == "plain" or not declared, "its source does not carry CloudEvents"
 
 
 def stage_of(source: Source, pipeline: Pipeline) -> Stage:
