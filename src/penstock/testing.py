@@ -32,14 +32,24 @@ from penstock.gateway.ports import (
     Slice,
     Topic,
 )
+from penstock.gateway.scan import first_at
 from penstock.gateway.server import Server
-from penstock.wire.kafka import ErrorCode, RecordBatch
+from penstock.wire.kafka import ErrorCode, RecordBatch, read_batches
 
 __all__ = ["MemoryKafka", "MemoryStorage"]
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_NAME = 249
-_DEFAULTS = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": "1048588"}
+_DEFAULTS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "retention.bytes": "-1",
+    "segment.bytes": "1073741824",
+    "max.message.bytes": "1048588",
+}
+_POLICIES = {"delete", "compact"}
+_WRAP = 1 << 31
+_INFLATED = 64 * 1024 * 1024
 _REMEMBERED = 5
 """Kafka remembers the last five batches of an idempotent producer."""
 
@@ -136,9 +146,9 @@ class MemoryStorage:
             self._configs[name][key] = _DEFAULTS[key] if value is None else value
 
     def _check(self, configs: Mapping[str, str | None]) -> None:
-        unknown = [name for name in configs if name not in _DEFAULTS]
-        if unknown:
-            raise ApiError(f"there is no setting {unknown[0]}", error_code=ErrorCode.INVALID_CONFIG)
+        for name, value in configs.items():
+            if name not in _DEFAULTS or not _is_legal(name, _DEFAULTS[name] if value is None else value):
+                raise ApiError(f"{name} cannot be {value}", error_code=ErrorCode.INVALID_CONFIG)
 
     def _known(self, name: str) -> Topic:
         topic = self._topics.get(name)
@@ -157,6 +167,8 @@ class MemoryStorage:
     def append(self, topic: str, partition: int, batch: RecordBatch) -> Awaitable[Appended]:
         """Append a batch at once; there is nothing to wait for."""
         log = self._log(topic, partition)
+        if len(batch.data) > int(self._configs[topic]["max.message.bytes"]):
+            raise ApiError("the batch is too large", error_code=ErrorCode.MESSAGE_TOO_LARGE)
         batch.check()
         base = _known_batch(log, batch)
         if base is None:
@@ -183,7 +195,12 @@ class MemoryStorage:
                 if taken and sum(map(len, taken)) + len(batch) > max_bytes:
                     break
                 taken.append(batch)
-        return Slice(batches=tuple(taken), high_watermark=log.end, log_start_offset=log.start)
+        return Slice(
+            batches=tuple(taken),
+            high_watermark=log.end,
+            log_start_offset=log.start,
+            next_offset=_end_of(taken[-1]) if taken else offset,
+        )
 
     async def find(self, topic: str, partition: int, timestamp: int) -> Found:
         """Find an offset by place, or the batch that reaches a time."""
@@ -192,13 +209,16 @@ class MemoryStorage:
             return Found(offset=log.end if timestamp == LATEST else log.start)
         if timestamp == MAX_TIMESTAMP:
             newest = max(log.times, default=-1)
-            return self._at(log, log.times.index(newest)) if newest >= 0 else Found()
-        reached = (number for number, newest in enumerate(log.times) if newest >= timestamp)
-        number = next(reached, None)
-        return Found() if number is None else self._at(log, number)
+            found = self._at(log, log.times.index(newest), newest) if newest >= 0 else None
+            return found or Found()
+        for number, newest in enumerate(log.times):
+            if newest >= timestamp and (found := self._at(log, number, timestamp)) is not None:
+                return found
+        return Found()
 
-    def _at(self, log: _Partition, number: int) -> Found:
-        return Found(offset=log.offsets[number], timestamp=log.times[number])
+    def _at(self, log: _Partition, number: int, timestamp: int) -> Found | None:
+        [batch] = read_batches(log.batches[number])
+        return first_at(batch, timestamp, limit=_INFLATED)
 
     async def arrival(self, topic: str, partition: int, offset: int) -> None:
         """Wait until the log holds this offset."""
@@ -241,6 +261,16 @@ class MemoryStorage:
         return self.address.id
 
 
+def _is_legal(name: str, value: str) -> bool:
+    if name == "cleanup.policy":
+        return set(value.split(",")) <= _POLICIES
+    return value.removeprefix("-").isdecimal()
+
+
+def _end_of(batch: bytes) -> int:
+    return int.from_bytes(batch[0:8], "big") + int.from_bytes(batch[23:27], "big") + 1
+
+
 async def _done(appended: Appended) -> Appended:
     return appended
 
@@ -254,15 +284,12 @@ def _known_batch(log: _Partition, batch: RecordBatch) -> int | None:
         known = log.producers[batch.producer_id] = _Producer(batch.producer_epoch)
     if batch.producer_epoch < known.epoch:
         raise ApiError("an older epoch", error_code=ErrorCode.INVALID_PRODUCER_EPOCH)
-    first, last = batch.base_sequence, batch.base_sequence + batch.last_offset_delta
+    first, last = batch.base_sequence, (batch.base_sequence + batch.last_offset_delta) % _WRAP
     for seen_first, seen_last, offset in known.batches:
         if (first, last) == (seen_first, seen_last):
             return offset
-    if known.batches and first != known.batches[-1][1] + 1:
-        error = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-        if first > known.batches[-1][1]:
-            error = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        raise ApiError("a sequence out of order", error_code=error)
+    if known.batches and first != (known.batches[-1][1] + 1) % _WRAP:
+        raise ApiError("a sequence out of order", error_code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     known.batches = [*known.batches, (first, last, log.end)][-_REMEMBERED:]
     return None
 

@@ -50,6 +50,10 @@ class Connection:
             self.bytes_under_way += slot.size
             yield slot
 
+    def is_first(self, slot: Slot) -> bool:
+        """Say whether every request before this one has been answered."""
+        return bool(self._slots) and self._slots[0] is slot
+
     def answer(self, slot: Slot, pieces: Sequence[Buffer]) -> list[Buffer]:
         """Fill a slot; give all that may now be written."""
         slot.answer = pieces

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final
 
@@ -23,7 +24,7 @@ from penstock.gateway.apis import (
     produce,
 )
 from penstock.gateway.handler import Body, Handler, Request, Services
-from penstock.wire.kafka import APIS, RequestHeader, decode_request
+from penstock.wire.kafka import APIS, RequestHeader, decode_produce, decode_request
 from penstock.wire.kafka.apis import API_VERSIONS, PRODUCE, PRODUCE_ADVERTISED_FROM
 
 __all__ = ["HANDLERS", "Unserved", "advertised", "serve"]
@@ -50,7 +51,13 @@ def _lowest(handler: Handler) -> int:
     return PRODUCE_ADVERTISED_FROM if handler.key == PRODUCE else handler.lowest
 
 
-async def serve(header: RequestHeader, frame: memoryview, listener: str, services: Services) -> Body:
+async def serve(
+    header: RequestHeader,
+    frame: memoryview,
+    listener: str,
+    services: Services,
+    turn: asyncio.Lock | None = None,
+) -> Body:
     """Decode and serve one request; Unserved if nobody serves it."""
     handler = HANDLERS.get(header.api_key)
     if handler is None or not handler.lowest <= header.api_version <= handler.highest:
@@ -60,8 +67,9 @@ async def serve(header: RequestHeader, frame: memoryview, listener: str, service
         raise Unserved(f"{name} v{header.api_version}")
     request = Request(
         version=header.api_version,
-        body=decode_request(header, frame),
+        body=decode_produce(header, frame) if header.api_key == PRODUCE else decode_request(header, frame),
         listener=listener,
         client_id=header.client_id,
+        turn=turn or asyncio.Lock(),
     )
     return await handler.handle(request, services)

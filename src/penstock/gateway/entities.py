@@ -16,12 +16,12 @@ from uuid import UUID
 
 from penstock.wire.kafka import ErrorCode, encode_body
 
-__all__ = ["encode_answer"]
+__all__ = ["encode_answer", "entity"]
 
 
 def encode_answer(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
     """Write the answer of an API in a version."""
-    return encode_body(_entity(_schema(key, version), fields))
+    return encode_body(entity(_schema(key, version), fields))
 
 
 @cache
@@ -37,7 +37,8 @@ def _hints(schema: Any) -> Mapping[str, Any]:
     return {each.name: hints[each.name] for each in dataclasses.fields(schema)}
 
 
-def _entity(schema: Any, values: Mapping[str, Any]) -> Any:
+def entity(schema: Any, values: Mapping[str, Any]) -> Any:
+    """Make one of kio's classes from plain values."""
     given = {}
     for each in dataclasses.fields(schema):
         hint = _hints(schema)[each.name]
@@ -56,7 +57,7 @@ def _value(hint: Any, value: Any) -> Any:
         return tuple(_value(element, each) for each in value)
     inner = _without_none(hint)
     if dataclasses.is_dataclass(inner):
-        return _entity(inner, value)
+        return entity(inner, value)
     # Times are given as whole milliseconds, the way the protocol counts them.
     if isinstance(value, int) and _is_timedelta(inner):
         return timedelta(milliseconds=value)
@@ -70,7 +71,7 @@ def _zero(hint: Any) -> Any:
         return ()
     inner = _without_none(hint)
     if dataclasses.is_dataclass(inner):
-        return _entity(inner, {})
+        return entity(inner, {})
     return next((zero for kind, zero in _ZEROS if _is_kind(inner, kind)), 0)
 
 

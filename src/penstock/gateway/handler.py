@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,8 @@ class Request:
     body: Any
     listener: str
     client_id: str | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held, in the order of the requests of a connection, by those whose order matters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ class Slice:
     batches: tuple[Buffer, ...]
     high_watermark: int
     log_start_offset: int
+    next_offset: int
+    """The offset behind the batches; what to wait for if they are too few."""
 
     @property
     def size(self) -> int:
@@ -125,7 +127,10 @@ class Log(Protocol):
     """The logs of the partitions."""
 
     def append(self, topic: str, partition: int, batch: RecordBatch) -> Awaitable[Appended]:
-        """Begin to append a batch, in the order of the calls; await the result."""
+        """Begin to append a batch, in the order of the calls; await where it went.
+
+        A caller that cancels gives the batch up if it has not been sent yet.
+        """
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Slice:
         """Give batches from an offset on, at least one if there is any, about `max_bytes` of them."""

@@ -1,7 +1,8 @@
 """The sockets of the gateway: each connection one ordered pipeline, with bounds on all that is under way.
 
-Reading stops while a connection has too many requests or bytes under way, or while its client does not read
-its answers. `drain` lets what is under way finish.
+As in Kafka a request is served when those before it have been; only Produce requests are under way together,
+begun in their order. Reading stops while a connection, or all of them together, have too much under way, or
+while a client does not read its answers. `drain` lets what is under way finish.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from penstock.gateway.handler import Services
 from penstock.gateway.observer import Observer
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka import APIS, response_pieces
+from penstock.wire.kafka.apis import PRODUCE
 
 __all__ = ["Limits", "Server"]
 
@@ -35,6 +37,7 @@ class Limits:
 
     requests_per_connection: int = 100
     bytes_per_connection: int = 64 * 1024 * 1024
+    bytes_in_all: int = 256 * 1024 * 1024
     connections: int = 5000
     idle_seconds: float = 600.0
 
@@ -55,6 +58,10 @@ class Server:
         self.limits = limits or Limits()
         self.observer = observer or Observer()
         self.clients: set[Client] = set()
+        self.bytes_under_way = 0
+        """Of the requests of all connections, also of those that are gone."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.draining = False
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -68,14 +75,29 @@ class Server:
         """Stop listening, let what is under way finish, close every connection."""
         if self._server is not None:
             self._server.close()
-        tasks = [task for client in self.clients for task in client.tasks]
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout)
+        self.draining = True
+        for client in self.clients:
+            client.regulate()
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=timeout)
         for client in list(self.clients):
             client.close()
         if self._server is not None:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._server.wait_closed(), timeout)
+
+    def count(self, size: int) -> None:
+        """Take in, or give back, bytes of requests; others may read again when there is room again."""
+        was_full = self.is_full
+        self.bytes_under_way += size
+        if was_full and not self.is_full:
+            for client in self.clients:
+                client.regulate()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all connections together have too much under way."""
+        return self.bytes_under_way >= self.limits.bytes_in_all
 
 
 class Client(asyncio.BufferedProtocol):
@@ -90,7 +112,11 @@ class Client(asyncio.BufferedProtocol):
         self._writable = True
         self._active = time.monotonic()
         self._idle: asyncio.TimerHandle | None = None
+        self._turn = asyncio.Lock()
+        self._moved = asyncio.Event()
+        """Set when an answer has gone or the client reads again: a request may have its turn now."""
         self.tasks: set[asyncio.Task[None]] = set()
+        """What ends with the connection: everything but Produce, which is stored whether heard or not."""
         self.peer = "?"
 
     # What asyncio calls
@@ -133,17 +159,18 @@ class Client(asyncio.BufferedProtocol):
             log.warning("closed %s: %s", self.peer, exc)
             self._server.observer.closed("malformed")
             self.close()
-        self._regulate()
+        self.regulate()
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests."""
         self._writable = False
-        self._regulate()
+        self.regulate()
 
     def resume_writing(self) -> None:
         """The client reads again."""
         self._writable = True
-        self._regulate()
+        self._moved.set()
+        self.regulate()
 
     # What we do
 
@@ -159,14 +186,24 @@ class Client(asyncio.BufferedProtocol):
 
     def _begin(self, slot: Slot) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(slot))
+        self._server.count(slot.size)
         # Held, because the loop keeps only a weak reference to a task.
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        for tasks in (self._server.tasks, self.tasks)[: 1 if slot.header.api_key == PRODUCE else 2]:
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        task.add_done_callback(lambda _: self._server.count(-slot.size))
+
+    async def _its_turn(self, slot: Slot) -> None:
+        """Wait until all before it are answered and read; Produce only begins in order, by its lock."""
+        while slot.header.api_key != PRODUCE and not (self._connection.is_first(slot) and self._writable):
+            self._moved.clear()
+            await self._moved.wait()
 
     async def _serve(self, slot: Slot) -> None:
         header, started = slot.header, time.perf_counter()
         try:
-            body = await serve(header, slot.frame, self._server.listener, self._server.services)
+            await self._its_turn(slot)
+            body = await serve(header, slot.frame, self._server.listener, self._server.services, self._turn)
         except (Unserved, PenstockError) as exc:
             return self._give_up(exc)
         except Exception:
@@ -203,10 +240,11 @@ class Client(asyncio.BufferedProtocol):
     def _write(self, pieces: Sequence[Buffer]) -> None:
         if pieces and self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(pieces)
+        self._moved.set()
         self._touch()
-        self._regulate()
+        self.regulate()
 
-    def _regulate(self) -> None:
+    def regulate(self) -> None:
         """Read only while there is room for more."""
         if self._transport is None or self._transport.is_closing():
             return
@@ -214,6 +252,7 @@ class Client(asyncio.BufferedProtocol):
             self._writable
             and len(self._connection) < self._limits.requests_per_connection
             and self._connection.bytes_under_way < self._limits.bytes_per_connection
+            and not (self._server.is_full or self._server.draining)
         )
         if room != self._reading:
             self._reading = room
@@ -225,10 +264,11 @@ class Client(asyncio.BufferedProtocol):
     def _end_idle(self) -> None:
         """Close if nothing happened for too long, else look again when that could be: one timer each."""
         left = self._active + self._limits.idle_seconds - time.monotonic()
-        if left > 0 or self.tasks:
+        if left > 0 or (len(self._connection) and self._writable):
             wait = left if left > 0 else self._limits.idle_seconds
             self._idle = asyncio.get_running_loop().call_later(wait, self._end_idle)
             return
         log.info("closed %s: idle", self.peer)
         self._server.observer.closed("idle")
-        self.close()
+        # What the client does not read would hold the connection open for ever.
+        (self.close if self._writable or self._transport is None else self._transport.abort)()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
 from penstock.errors import ApiError
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.gateway.ports import Slice
+from penstock.wire.buffer import Buffer
 from penstock.wire.kafka import ErrorCode
 from penstock.wire.kafka.answers.fetch import FetchAnswer, PartitionFetched, TopicFetched, encode_fetch
 
@@ -66,14 +67,31 @@ async def _resolve(request: Request, services: Services) -> list[_Wanted]:
 
 
 async def _read(wanted: list[_Wanted], request: Request, services: Services) -> list[Slice | ErrorCode]:
-    """Read the partitions in their order, until the answer is full."""
-    left = min(request.body.max_bytes, services.settings.max_fetch_bytes)
+    """Read the partitions, and leave out, in their order, what does not fit the answer any more."""
+    left = max(0, min(request.body.max_bytes, services.settings.max_fetch_bytes))
+    reads = [_read_one(each, max(0, min(left, each.max_bytes)), services) for each in wanted]
     found: list[Slice | ErrorCode] = []
-    for each in wanted:
-        result = await _read_one(each, max(0, min(left, each.max_bytes)), services)
-        left -= result.size if isinstance(result, Slice) else 0
-        found.append(result)
+    empty = True
+    for result in await asyncio.gather(*reads):
+        kept = result
+        if isinstance(result, Slice) and result.batches:
+            # KIP-74: the first batch is given however large it is.
+            kept = _fitting(result, left, at_least_one=empty)
+            empty, left = empty and not kept.batches, left - kept.size
+        found.append(kept)
     return found
+
+
+def _fitting(found: Slice, left: int, *, at_least_one: bool) -> Slice:
+    if found.size <= left:
+        return found
+    batches: list[Buffer] = []
+    for batch in found.batches:
+        left -= len(batch)
+        if left < 0 and (batches or not at_least_one):
+            break
+        batches.append(batch)
+    return replace(found, batches=tuple(batches))
 
 
 async def _read_one(each: _Wanted, max_bytes: int, services: Services) -> Slice | ErrorCode:
@@ -96,7 +114,7 @@ async def _more(
 ) -> bool:
     """Wait until one of the partitions has grown; False if none did in time."""
     waits = [
-        asyncio.ensure_future(services.log.arrival(each.topic, each.partition, result.high_watermark))
+        asyncio.ensure_future(services.log.arrival(each.topic, each.partition, result.next_offset))
         for each, result in zip(wanted, found, strict=True)
         if isinstance(result, Slice)
     ]

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from penstock.errors import ApiError
 from penstock.wire.kafka import ErrorCode
 
-__all__ = ["Names", "partition_topic"]
+__all__ = ["PARTITION_MARK", "Names", "partition_topic", "without_partitions"]
 
 _SCHEME = "persistent://"
 _PART = re.compile(r"[A-Za-z0-9._=:\-]{1,249}")
-_PARTITION = re.compile(r"(.+)-partition-(\d+)\Z")
+PARTITION_MARK = "-partition-"
+_PARTITION = re.compile(rf"(.+){PARTITION_MARK}(\d+)\Z")
 _PARTS = 3
 _IDS = uuid.UUID("6f6bd4ae-6f0c-5a5e-9a86-5f0d5b1d9a53")
 """The name space of topic ids: the same topic has the same id on every gateway."""

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import struct
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Coroutine
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, PulsarClient
-from penstock.errors import ApiError
-from penstock.gateway.mapping import KafkaBatch
+from penstock.errors import ApiError, ClusterError, PenstockError, Unreachable
+from penstock.gateway.mapping import KafkaBatch, PulsarBatch
 from penstock.gateway.ports import EARLIEST, LATEST, MAX_TIMESTAMP, Found, Slice
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.gateway.pulsar.tail import Tail
 from penstock.gateway.pulsar.writer import Writer
-from penstock.wire.kafka import ErrorCode
-from penstock.wire.kafka.record_batch import HEAD_SIZE
+from penstock.gateway.scan import first_at
+from penstock.wire.kafka import ErrorCode, read_batches
 from penstock.wire.pulsar import EARLIEST as FIRST_MESSAGE
 from penstock.wire.pulsar import MessageId
 
 __all__ = ["Partition"]
 
 _TAILS: Final = 16
+_TAIL_IDLE: Final = 60.0
+_ENTRY_HEAD: Final = 512
 _START_VALID_FOR: Final = 5.0
+_END_VALID_FOR: Final = 1.0
 _FIRST_ENTRY_WITHIN: Final = 5.0
 _SCAN_BYTES: Final = 1 << 20
 _TIME_MARGIN_MS: Final = 60_000
@@ -52,113 +55,171 @@ class Partition:
         self._undecodable = undecodable
         self.counter = self._counter = OffsetCounter()
         self._tails: list[Tail] = []
-        self._closing: set[asyncio.Future[None]] = set()
-        self._start = (0, -_START_VALID_FOR)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._start: tuple[int, float] | None = None
+        self._end_asked = 0.0
+        self.compacted = False
+        """Whether Pulsar keeps only the newest message of each key."""
         self.writer = Writer(
             client,
             admin,
             topic,
             counter=self._counter,
             max_batch_bytes=max_batch_bytes,
-            on_append=lambda: None,
+            check=self._check,
         )
 
     async def close(self) -> None:
         """Close producers and readers."""
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(self.writer.close(), *(tail.close() for tail in self._tails))
+
+    def _check(self, entry: PulsarBatch) -> None:
+        """Refuse what Pulsar would not store, or would lose when it compacts."""
+        if entry.end - entry.start + _ENTRY_HEAD > self._limit:
+            raise ApiError("the batch is too large for Pulsar", error_code=ErrorCode.MESSAGE_TOO_LARGE)
+        if self.compacted and (entry.keyless or entry.empty_values):
+            raise ApiError(
+                "a compacted topic takes records with a key, and with a null value or one that is not empty",
+                error_code=ErrorCode.INVALID_RECORD,
+            )
 
     # The two ends
 
     async def end(self) -> int:
         """Give the offset behind the last record, also when others have written."""
         last = await self._admin.last_message_id(self._topic)
+        self._end_asked = time.monotonic()
         if last is None or last.entry_id < 0:
-            return self._counter.next_offset or await self._end_of_empty()
+            return await self._end_of_empty()
         known = self._counter.last
-        if known is not None and known[:2] == last[:2] and self._counter.next_offset is not None:
+        if known is not None and known[:2] >= last[:2] and self._counter.next_offset is not None:
             return self._counter.next_offset
-        found = await self._admin.entry_index(self._topic, last)
+        try:
+            found = await self._admin.entry_index(self._topic, last)
+        except Unreachable:
+            raise
+        except ClusterError:
+            # The last message was trimmed with its ledger.
+            return await self._end_of_empty()
         if found is None:
-            return self._counter.next_offset or 0
+            return await self._end_of_empty()
         self._counter.learn(last, found.num_messages, last_index=found.last_index)
         return found.last_index + 1
 
     async def _end_of_empty(self) -> int:
-        """A topic whose ledgers were all trimmed still has an end: what the index would be next."""
-        return 0
+        """A topic whose ledgers were all trimmed still has an end: the broker keeps the last index."""
+        if self._counter.next_offset is not None:
+            return self._counter.next_offset
+        stats = await self._admin.stats(self._topic, internal=True)
+        index = (stats.get("properties") or {}).get("index", "-1")
+        return int(index) + 1 if str(index).lstrip("-").isdigit() else 0
+
+    @property
+    def known_start(self) -> int:
+        """The first offset that can be read, as far as it is known; -1 if not."""
+        return -1 if self._start is None else self._start[0]
 
     async def start(self) -> int:
-        """Give the first offset that can be read; asked again every few seconds."""
-        value, at = self._start
-        if time.monotonic() - at >= _START_VALID_FOR:
-            value = await self._find_start()
-            self._start = (value, time.monotonic())
-        return value
+        """Give the first offset that can be read; looked up again every few seconds, in the background."""
+        if self._start is None:
+            await self._look_for_start()
+        elif time.monotonic() - self._start[1] >= _START_VALID_FOR:
+            self._start = (self._start[0], time.monotonic())
+            self._in_background(self._look_for_start())
+        return self.known_start
+
+    async def _look_for_start(self) -> None:
+        self._start = (await self._find_start(), time.monotonic())
 
     async def _find_start(self) -> int:
         stats = await self._admin.stats(self._topic, internal=True)
         for ledger in stats.get("ledgers", ()):
-            found = await self._admin.entry_index(self._topic, MessageId(ledger["ledgerId"], 0))
+            found = await self._first_of(MessageId(ledger["ledgerId"], 0))
             if found is not None:
-                return found.last_index - found.num_messages + 1
+                return found
         return await self.end()
+
+    async def _first_of(self, entry: MessageId) -> int | None:
+        try:
+            found = await self._admin.entry_index(self._topic, entry)
+        except Unreachable:
+            raise
+        except ClusterError:
+            return None
+        return None if found is None else found.last_index - found.num_messages + 1
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        async def run() -> None:
+            with contextlib.suppress(PenstockError):
+                await work
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # Reading
 
     async def read(self, offset: int, max_bytes: int) -> Slice:
         """Give batches from an offset on; empty at the end."""
-        tail = self._tail_at(offset)
-        if tail is None:
-            tail = await self._open(offset)
+        tail = self._tail_at(offset) or await self._open(offset)
         try:
-            batches = tail.take(max_bytes)
-        finally:
-            self._keep(tail)
-        end = max(self._counter.next_offset or 0, tail.next_offset, offset)
+            batches = tail.read(offset, max_bytes)
+        except PenstockError:
+            self._remove(tail)
+            raise
+        following = batches[-1].next_offset if batches else offset
+        end = max(self._counter.next_offset or 0, tail.end, following)
+        if batches and following == end and time.monotonic() - self._end_asked > _END_VALID_FOR:
+            # Others may write: a client that believes to be at the end may stop there.
+            end = max(end, await self.end())
         return Slice(
             batches=tuple(batch.data for batch in batches),
             high_watermark=end,
             log_start_offset=await self.start(),
+            next_offset=following,
         )
 
     async def arrival(self, offset: int) -> None:
         """Wait until there is something to read at an offset."""
-        tail = next((tail for tail in self._tails if tail.next_offset <= offset), None)
-        if tail is None:
-            tail = await self._open(offset)
-            self._keep(tail)
-        await tail.wait()
+        tail = self._tail_at(offset) or await self._open(offset)
+        await tail.arrival(offset)
 
     def _tail_at(self, offset: int) -> Tail | None:
-        for tail in self._tails:
-            if tail.next_offset == offset:
-                self._tails.remove(tail)
-                return tail
-        return None
+        fitting = [tail for tail in self._tails if tail.covers(offset)]
+        return max(fitting, key=lambda tail: tail.start, default=None)
 
-    def _keep(self, tail: Tail) -> None:
-        self._tails.append(tail)
-        while len(self._tails) > _TAILS:
-            oldest = self._tails.pop(0)
-            task = asyncio.ensure_future(oldest.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+    def _remove(self, tail: Tail) -> None:
+        if tail in self._tails:
+            self._tails.remove(tail)
+        self._in_background(tail.close())
+
+    def sweep(self) -> None:
+        """Close the readers that nobody has used for a while."""
+        oldest = time.monotonic() - _TAIL_IDLE
+        for tail in [tail for tail in self._tails if tail.used < oldest]:
+            self._remove(tail)
 
     async def _open(self, offset: int) -> Tail:
         end = await self.end()
         if not await self.start() <= offset <= end:
             raise ApiError(f"offset {offset} is outside of the log", error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         tail = Tail(
-            next_offset=offset,
+            offset=offset,
             limit=self._limit,
             placeholders=self._placeholders,
+            compacted=self.compacted,
             undecodable=self._undecodable,
         )
         await tail.open(self._client, self._topic, await self._place(offset))
+        self._tails.append(tail)
+        if len(self._tails) > _TAILS:
+            self._remove(min(self._tails, key=lambda each: each.used))
         if offset < end:
             # There is something to read: the client shall not wait for the next record to get it.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(tail.wait(), _FIRST_ENTRY_WITHIN)
+                await asyncio.wait_for(tail.arrival(offset), _FIRST_ENTRY_WITHIN)
         return tail
 
     async def _place(self, offset: int) -> MessageId:
@@ -183,7 +244,7 @@ class Partition:
         place = await self._admin.message_id_by_time(self._topic, max(0, timestamp - _TIME_MARGIN_MS))
         async for batch in self._scan(place or FIRST_MESSAGE, end):
             if batch.max_timestamp >= timestamp:
-                found = _first_at(batch, timestamp)
+                found = self._first_at(batch, timestamp)
                 if found is not None:
                     return found
         return Found()
@@ -192,17 +253,29 @@ class Partition:
         best = Found()
         async for batch in self._scan(FIRST_MESSAGE, await self.end()):
             if batch.max_timestamp > best.timestamp:
-                best = _first_at(batch, batch.max_timestamp) or best
+                best = self._first_at(batch, batch.max_timestamp) or best
         return best
 
-    async def _scan(self, place: MessageId, end: int):  # type: ignore[no-untyped-def]
-        tail = Tail(next_offset=0, limit=self._limit, placeholders=True)
+    def _first_at(self, batch: KafkaBatch, timestamp: int) -> Found | None:
+        [read] = read_batches(batch.data)
+        return first_at(read, timestamp, limit=self._limit)
+
+    async def _scan(self, place: MessageId, end: int) -> AsyncIterator[KafkaBatch]:
+        """Give the batches from an entry to the end, in order."""
+        start = await self.start() if place == FIRST_MESSAGE else 0
+        # Compacted: the first batch may have any offset, for the entry was not found by an offset.
+        tail = Tail(offset=start, limit=self._limit, placeholders=True, compacted=True)
         await tail.open(self._client, self._topic, place)
+        offset = start
         try:
-            while tail.next_offset < end:
-                await tail.wait()
-                for batch in tail.take(_SCAN_BYTES):
+            while offset < end:
+                await asyncio.wait_for(tail.arrival(offset), _FIRST_ENTRY_WITHIN)
+                for batch in tail.read(offset, _SCAN_BYTES):
                     yield batch
+                    offset = batch.next_offset
+        except TimeoutError:
+            # What is left are entries without records.
+            return
         finally:
             await tail.close()
 
@@ -214,32 +287,8 @@ class Partition:
                 "Pulsar can remove all records of a partition, not a part of them",
                 error_code=ErrorCode.POLICY_VIOLATION,
             )
+        # Only ledgers that nobody writes to are removed: unloading closes the one in use.
+        await self._admin.unload(self._topic)
         await self._admin.truncate(self._topic)
-        self._start = (end, time.monotonic())
-        return end
-
-
-def _first_at(batch: KafkaBatch, timestamp: int) -> Found | None:
-    """Walk the records of one batch to the first with at least this timestamp."""
-    data = batch.data
-    base_timestamp = struct.unpack_from(">q", data, 27)[0]
-    pos = HEAD_SIZE
-    for _ in range(batch.record_count):
-        length, pos = _varint(data, pos)
-        delta, inner = _varint(data, pos + 1)
-        offset_delta, _ = _varint(data, inner)
-        if base_timestamp + delta >= timestamp:
-            return Found(offset=batch.base_offset + offset_delta, timestamp=base_timestamp + delta)
-        pos += length
-    return None
-
-
-def _varint(data: memoryview, pos: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), pos
-        shift += 7
+        await self._look_for_start()
+        return self.known_start

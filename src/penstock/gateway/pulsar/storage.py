@@ -5,17 +5,31 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 from penstock.brokers.pulsar import Admin, PulsarClient
-from penstock.errors import ApiError, ClusterError
+from penstock.errors import ApiError, ClusterError, PenstockError
 from penstock.gateway.ports import Appended, Found, Node, Slice
 from penstock.gateway.pulsar.names import Names
 from penstock.gateway.pulsar.partition import Partition
-from penstock.gateway.pulsar.topics import PulsarTopics
+from penstock.gateway.pulsar.topics import Place, PulsarTopics
 from penstock.wire.kafka import ErrorCode, RecordBatch
 
 __all__ = ["PulsarStorage"]
+
+_SWEEP_SECONDS: Final = 10.0
+_Waiting = list[tuple[RecordBatch, "asyncio.Future[Awaitable[Appended]]"]]
+
+
+@contextmanager
+def _told_as(code: ErrorCode) -> Iterator[None]:
+    """Tell a client to ask again when Pulsar does not answer."""
+    try:
+        yield
+    except ClusterError as exc:
+        raise ApiError(str(exc), error_code=code) from exc
 
 
 class PulsarStorage:
@@ -32,7 +46,7 @@ class PulsarStorage:
         max_batch_bytes: int = 5 * 1024 * 1024,
         placeholders: bool = False,
     ) -> None:
-        self.topics = PulsarTopics(client, admin, names)
+        self.topics = PulsarTopics(client, admin, names, on_change=self._gone)
         self.undecodable: Counter[str] = Counter()
         """Entries that could not be read, by reason."""
         self.advertised = dict(advertised or {})
@@ -43,10 +57,16 @@ class PulsarStorage:
         self._max_batch_bytes = max_batch_bytes
         self._placeholders = placeholders
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self._waiting: dict[tuple[str, int], _Waiting] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
         """Close every partition."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         await asyncio.gather(*(partition.close() for partition in self._partitions.values()))
+        self._partitions.clear()
 
     def offsets(self) -> tuple[int, int]:
         """Tell how many offsets of produced batches were counted, and how many learnt from the index."""
@@ -56,59 +76,104 @@ class PulsarStorage:
     # Log
 
     def append(self, topic: str, partition: int, batch: RecordBatch) -> Awaitable[Appended]:
-        """Take a batch; a partition that is open takes it at once, which keeps the order."""
+        """Take a batch; a partition that is not open yet takes it, in order, as soon as it is."""
         found = self._partitions.get((topic, partition))
-        if found is None:
-            return self._append_first(topic, partition, batch)
-        return self._appended(found, found.writer.append(batch))
+        if found is not None:
+            return self._appended(found, found.writer.append(batch))
+        waiting = self._waiting.get((topic, partition))
+        if waiting is None:
+            waiting = self._waiting[topic, partition] = []
+            self._start(self._open_for(topic, partition, waiting))
+        place: asyncio.Future[Awaitable[Appended]] = asyncio.get_running_loop().create_future()
+        waiting.append((batch, place))
+        return self._append_later(place)
 
-    async def _append_first(self, topic: str, partition: int, batch: RecordBatch) -> Appended:
-        found = await self._partition(topic, partition)
-        return await self._appended(found, found.writer.append(batch))
+    async def _append_later(self, place: asyncio.Future[Awaitable[Appended]]) -> Appended:
+        with _told_as(ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            return await (await place)
+
+    async def _open_for(self, topic: str, index: int, waiting: _Waiting) -> None:
+        """Open a partition and hand it what came meanwhile, without a pause in which more could come."""
+        try:
+            found = await self._partition(topic, index)
+        except PenstockError as exc:
+            for _, place in waiting:
+                if not place.done():
+                    place.set_exception(exc)
+        else:
+            for batch, place in waiting:
+                if not place.done():
+                    place.set_result(self._appended(found, found.writer.append(batch)))
+        finally:
+            del self._waiting[topic, index]
 
     async def _appended(self, partition: Partition, offset: Awaitable[int]) -> Appended:
-        base = await offset
-        return Appended(base_offset=base, log_start_offset=await partition.start())
+        return Appended(base_offset=await offset, log_start_offset=partition.known_start)
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Slice:
         """Give batches from an offset on."""
-        found = await self._partition(topic, partition)
-        try:
-            return await found.read(offset, max_bytes)
-        except ClusterError as exc:
-            raise ApiError(str(exc), error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER) from exc
+        with _told_as(ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            return await (await self._partition(topic, partition)).read(offset, max_bytes)
 
     async def find(self, topic: str, partition: int, timestamp: int) -> Found:
         """Find an offset by place or time."""
-        found = await self._partition(topic, partition)
-        try:
-            return await found.find(timestamp)
-        except ClusterError as exc:
-            raise ApiError(str(exc), error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER) from exc
+        with _told_as(ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            return await (await self._partition(topic, partition)).find(timestamp)
 
     async def arrival(self, topic: str, partition: int, offset: int) -> None:
         """Wait for a record."""
-        await (await self._partition(topic, partition)).arrival(offset)
+        with _told_as(ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            await (await self._partition(topic, partition)).arrival(offset)
 
     async def trim(self, topic: str, partition: int, offset: int) -> int:
         """Remove what a partition holds."""
-        return await (await self._partition(topic, partition)).trim(offset)
+        with _told_as(ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            return await (await self._partition(topic, partition)).trim(offset)
 
     async def _partition(self, topic: str, index: int) -> Partition:
+        found = self._partitions.get((topic, index))
+        if found is not None:
+            return found
         place = await self.topics.place(topic)
         if not 0 <= index < place.topic.partitions:
+            # It may have grown by other hands.
+            place = await self.topics.refreshed(topic)
+        if not 0 <= index < place.topic.partitions:
             raise ApiError("there is no such partition", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        found = self._partitions.get((topic, index))
-        if found is None:
-            found = self._partitions[topic, index] = Partition(
-                self._client,
-                self._admin,
-                place.partition(index),
-                max_batch_bytes=self._max_batch_bytes,
-                placeholders=self._placeholders,
-                undecodable=self.undecodable,
-            )
+        compacted = await self.topics.is_compacted(topic)
+        return self._partitions.get((topic, index)) or self._new_partition(topic, index, place, compacted)
+
+    def _new_partition(self, topic: str, index: int, place: Place, compacted: bool) -> Partition:
+        found = self._partitions[topic, index] = Partition(
+            self._client,
+            self._admin,
+            place.partition(index),
+            max_batch_bytes=self._max_batch_bytes,
+            placeholders=self._placeholders,
+            undecodable=self.undecodable,
+        )
+        found.compacted = compacted
+        if self._sweeper is None:
+            self._sweeper = self._start(self._sweep())
         return found
+
+    def _gone(self, topic: str) -> None:
+        """Close what we hold of a topic that is gone, or of which a setting changed."""
+        for key in [key for key in self._partitions if key[0] == topic]:
+            self._start(self._partitions.pop(key).close())
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            for partition in self._partitions.values():
+                partition.sweep()
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        # Held, because the loop keeps only a weak reference to a task.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     # Producers
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from penstock.brokers.pulsar import Admin, PulsarClient
 from penstock.errors import ApiError, ClusterError, PulsarRefused
 from penstock.gateway.ports import NewTopic, Topic
-from penstock.gateway.pulsar.names import Names, partition_topic, without_partitions
+from penstock.gateway.pulsar.names import PARTITION_MARK, Names, partition_topic, without_partitions
 from penstock.wire.kafka import ErrorCode
 
 __all__ = ["PulsarTopics", "Place"]
@@ -76,32 +76,52 @@ SETTINGS: Final[Mapping[str, _Setting]] = {
 class PulsarTopics:
     """The Topics port."""
 
-    def __init__(self, client: PulsarClient, admin: Admin, names: Names) -> None:
+    def __init__(
+        self,
+        client: PulsarClient,
+        admin: Admin,
+        names: Names,
+        *,
+        on_change: Callable[[str], None] = lambda name: None,
+    ) -> None:
         self._client = client
         self._admin = admin
         self._names = names
+        self._on_change = on_change
         self._places: dict[str, Place] = {}
         self._by_id: dict[UUID, str] = {}
 
     async def place(self, name: str) -> Place:
         """Give a topic with its place on Pulsar; ApiError if there is none."""
-        place = self._places.get(name) or await self._find(name)
+        return self._places.get(name) or await self.refreshed(name)
+
+    async def refreshed(self, name: str) -> Place:
+        """Ask Pulsar for the place of a topic; ApiError if there is none."""
+        place = await self._find(name)
         if place is None:
             raise ApiError("there is no such topic", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return place
 
-    def known_place(self, name: str) -> Place | None:
-        """Give a place that was found before, without asking."""
-        return self._places.get(name)
+    async def is_compacted(self, name: str) -> bool:
+        """Say whether Pulsar compacts a topic."""
+        place = await self.place(name)
+        return bool(await self._admin.policy(place.full_name, SETTINGS["cleanup.policy"].policy))
 
     async def all(self) -> Sequence[Topic]:
         """Give the topics of the default namespace."""
         namespace = self._names.default_namespace
+        try:
+            shown = await self._listed(namespace)
+        except ClusterError:
+            # Pulsar does not answer: what is known keeps the clients going.
+            return [place.topic for place in self._places.values()]
+        found = [await self._find(self._names.to_kafka(full)) for full in sorted(shown)]
+        return [place.topic for place in found if place is not None]
+
+    async def _listed(self, namespace: str) -> set[str]:
         partitioned = frozenset(await self._admin.partitioned_topics(namespace))
         alone = without_partitions(await self._admin.topics(namespace), partitioned)
-        shown = [full for full in (*partitioned, *alone) if not self._names.is_hidden(full)]
-        found = [await self._find(self._names.to_kafka(full)) for full in sorted(set(shown))]
-        return [place.topic for place in found if place is not None]
+        return {full for full in (*partitioned, *alone) if not self._names.is_hidden(full)}
 
     async def get(self, name: str) -> Topic | None:
         """Ask Pulsar for one topic."""
@@ -120,16 +140,25 @@ class PulsarTopics:
         try:
             partitions = await self._client.partitions(full)
         except PulsarRefused as exc:
-            if exc.server_error != _TOPIC_NOT_FOUND:
-                raise
-            self._forget(name)
-            return None
+            if exc.server_error == _TOPIC_NOT_FOUND:
+                self._forget(name)
+                return None
+            return self._known(name, exc)
+        except ClusterError as exc:
+            return self._known(name, exc)
         topic = Topic(name=name, topic_id=self._names.topic_id(full), partitions=partitions or 1)
         place = self._places[name] = Place(topic, full, partitions > 0)
         self._by_id[topic.topic_id] = name
         return place
 
+    def _known(self, name: str, exc: ClusterError) -> Place:
+        """Give what was known of a topic while Pulsar does not answer."""
+        if name not in self._places:
+            raise ApiError(str(exc), error_code=ErrorCode.LEADER_NOT_AVAILABLE) from exc
+        return self._places[name]
+
     def _forget(self, name: str) -> None:
+        self._on_change(name)
         place = self._places.pop(name, None)
         if place is not None:
             self._by_id.pop(place.topic.topic_id, None)
@@ -137,6 +166,11 @@ class PulsarTopics:
     async def create(self, topic: NewTopic, *, validate_only: bool = False) -> Topic:
         """Make a partitioned topic with its policies."""
         full = self._names.to_pulsar(topic.name)
+        if PARTITION_MARK in full:
+            raise ApiError(
+                f"Pulsar keeps names with {PARTITION_MARK} for partitions",
+                error_code=ErrorCode.INVALID_TOPIC_EXCEPTION,
+            )
         policies = _policies(topic.configs)
         if await self._find(topic.name) is not None:
             raise ApiError("the topic exists", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -184,6 +218,7 @@ class PulsarTopics:
                 await self._admin.set_policy(place.full_name, policy, value)
             for policy in removed:
                 await self._admin.remove_policy(place.full_name, policy)
+        self._on_change(name)
 
 
 def _policies(configs: Mapping[str, str | None]) -> dict[str, Any]:

@@ -5,35 +5,45 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, Producer, PulsarClient, Receipt
-from penstock.errors import ApiError, ClusterError, PenstockError, PulsarRefused
+from penstock.errors import ApiError, ClusterError, PenstockError, PulsarRefused, RecordsError
 from penstock.gateway.mapping import PulsarBatch, batch_to_entry
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.gateway.pulsar.sequences import Sequences
 from penstock.wire.kafka import ErrorCode, RecordBatch
+from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
 __all__ = ["Writer"]
 
 _PRODUCERS: Final = 64
 """Pulsar producers kept open in one partition; the least used is closed first."""
-_QUEUE: Final = 1000
+_UNKNOWN_OFFSET: Final = -1
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
     """One batch on its way."""
 
-    entry: PulsarBatch
-    name: str | None
-    """The producer's name on Pulsar; None if deduplication has nothing to do."""
-    done: asyncio.Future[int]
-    producer_id: int
-    epoch: int
-    sequence: int | None
+    batch: RecordBatch
+    offset: asyncio.Future[int]
+    wanted: asyncio.Future[int]
+    """What the request waits for; cancelled when nobody does any more."""
+    sequence: int = -1
+    """The first sequence, extended; -1 before the batch is sent."""
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.batch.producer_id >= 0
+
+    @property
+    def producer_name(self) -> str | None:
+        """The producer's name on Pulsar; None lets the broker choose one that nobody had."""
+        batch = self.batch
+        return f"penstock-{batch.producer_id}-{batch.producer_epoch}" if self.is_idempotent else None
 
 
 class Writer:
@@ -47,17 +57,18 @@ class Writer:
         *,
         counter: OffsetCounter,
         max_batch_bytes: int,
-        on_append: Callable[[], None],
+        check: Callable[[PulsarBatch], None] = lambda entry: None,
     ) -> None:
         self._client = client
         self._admin = admin
         self._topic = topic
         self._counter = counter
         self._max_batch_bytes = max_batch_bytes
-        self._on_append = on_append
+        self._check = check
         self._sequences = Sequences()
         self._producers: OrderedDict[str | None, Producer] = OrderedDict()
-        self._jobs: asyncio.Queue[_Job] = asyncio.Queue(_QUEUE)
+        # Both are bounded by what the server lets connections have under way.
+        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
         self._sent: asyncio.Queue[tuple[_Job, asyncio.Future[Receipt]]] = asyncio.Queue()
         self._tasks = [asyncio.create_task(self._send_all()), asyncio.create_task(self._settle_all())]
 
@@ -66,28 +77,21 @@ class Writer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        gone = ApiError("the partition is closed here", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for job in self._left():
+            self._fail(job, gone)
         await asyncio.gather(*(producer.close() for producer in self._producers.values()))
 
+    def _left(self) -> list[_Job]:
+        waiting = [self._jobs.get_nowait() for _ in range(self._jobs.qsize())]
+        return [self._sent.get_nowait()[0] for _ in range(self._sent.qsize())] + waiting
+
     def append(self, batch: RecordBatch) -> Awaitable[int]:
-        """Take a batch now, in the order of the calls; await its offset."""
-        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        entry = batch_to_entry(batch, now=int(time.time() * 1000), limit=self._max_batch_bytes)
-        name, sequence = None, None
-        if batch.producer_id >= 0:
-            known = self._sequences.check(batch)
-            if known is not None:
-                done.set_result(known)
-                return done
-            name, sequence = (
-                f"penstock-{batch.producer_id}-{batch.producer_epoch}",
-                self._sequences.begin(batch),
-            )
-        job = _Job(entry, name, done, batch.producer_id, batch.producer_epoch, sequence)
-        try:
-            self._jobs.put_nowait(job)
-        except asyncio.QueueFull:
-            self._fail(job, ApiError("Pulsar is slow", error_code=ErrorCode.REQUEST_TIMED_OUT))
-        return done
+        """Take a batch now, in the order of the calls; await its offset, -1 if it is stored somewhere."""
+        offset: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        job = _Job(batch, offset, asyncio.shield(offset))
+        self._jobs.put_nowait(job)
+        return job.wanted
 
     # Sending, in order
 
@@ -95,39 +99,58 @@ class Writer:
         while True:
             job = await self._jobs.get()
             try:
-                producer = await self._producer(job.name)
-                receipt = await producer.send(
-                    job.entry.buffer,
-                    job.entry.start,
-                    job.entry.end,
-                    num_messages=job.entry.num_messages,
-                    publish_time=job.entry.publish_time,
-                    sequence_id=job.sequence,
-                    last_sequence_id=None
-                    if job.sequence is None
-                    else job.sequence + job.entry.num_messages - 1,
-                )
+                await self._send(job)
             except PenstockError as exc:
-                await self._drop(job.name)
                 self._fail(job, _translated(exc))
-            else:
-                self._sent.put_nowait((job, receipt))
 
-    async def _producer(self, name: str | None) -> Producer:
+    async def _send(self, job: _Job) -> None:
+        if job.wanted.cancelled():
+            raise ApiError("nobody waits for it any more", error_code=ErrorCode.REQUEST_TIMED_OUT)
+        entry = batch_to_entry(job.batch, now=int(time.time() * 1000), limit=self._max_batch_bytes)
+        self._check(entry)
+        producer = await self._producer(job)
+        if job.is_idempotent and self._is_known(job):
+            return
+        sequence = self._sequences.next_of(job.batch) if job.is_idempotent else None
+        receipt = await producer.send(
+            entry.buffer,
+            entry.start,
+            entry.end,
+            num_messages=entry.num_messages,
+            publish_time=entry.publish_time,
+            sequence_id=sequence,
+            last_sequence_id=None if sequence is None else sequence + entry.num_messages - 1,
+        )
+        if sequence is not None:
+            self._sequences.begun(job.batch, job.offset, receipt)
+            job.sequence = sequence
+        self._sent.put_nowait((job, receipt))
+
+    def _is_known(self, job: _Job) -> bool:
+        """Answer a batch that came before, now or as soon as that one is answered."""
+        known = self._sequences.find(job.batch)
+        if isinstance(known, int):
+            job.offset.set_result(known)
+        elif known is not None:
+            known.add_done_callback(lambda done: _copy(done, job.offset))
+        return known is not None
+
+    async def _producer(self, job: _Job) -> Producer:
+        name = job.producer_name
+        if job.is_idempotent:
+            self._sequences.check_epoch(job.batch)
         producer = self._producers.get(name)
         if producer is None or producer.error is not None:
             producer = self._producers[name] = await self._client.producer(self._topic, name=name)
+            if job.is_idempotent:
+                batch = job.batch
+                self._sequences.opened(batch.producer_id, batch.producer_epoch, producer.last_sequence_id)
         self._producers.move_to_end(name)
         if len(self._producers) > _PRODUCERS:
             _, oldest = self._producers.popitem(last=False)
             await oldest.flush()
             await oldest.close()
         return producer
-
-    async def _drop(self, name: str | None) -> None:
-        producer = self._producers.pop(name, None)
-        if producer is not None and producer.error is None:
-            await producer.close()
 
     # Learning offsets, in order
 
@@ -139,19 +162,18 @@ class Writer:
             except PenstockError as exc:
                 self._fail(job, _translated(exc))
                 continue
-            if job.sequence is not None:
-                self._sequences.stored(
-                    job.producer_id, job.epoch, job.sequence, job.entry.num_messages, offset
-                )
-            if not job.done.done():
-                job.done.set_result(offset)
-            self._on_append()
+            if job.is_idempotent:
+                self._sequences.stored(job.batch, job.sequence, offset)
+                if offset == _UNKNOWN_OFFSET:
+                    # Clients take this for success without an offset.
+                    self._answer_with(job, ApiError("stored", error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+            if not job.offset.done():
+                job.offset.set_result(offset)
 
     async def _offset(self, job: _Job, receipt: Receipt) -> int:
         if receipt.is_duplicate:
-            # Stored by an earlier attempt, so the place is not told: clients take this for success.
-            raise ApiError("it was stored before", error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-        place, count = receipt.message_id, job.entry.num_messages
+            return self._stored_before(job, receipt)
+        place, count = receipt.message_id, job.batch.record_count
         counted = self._counter.count(place, count)
         if counted is not None:
             return counted
@@ -163,18 +185,56 @@ class Writer:
             )
         return self._counter.learn(place, count, last_index=found.last_index)
 
+    def _stored_before(self, job: _Job, receipt: Receipt) -> int:
+        """Judge a receipt of -1:-1: the entry was dropped as a duplicate, of which the place is not told."""
+        if receipt.attempts == 1 and not (
+            job.is_idempotent and self._sequences.may_be_stored(job.batch, job.sequence)
+        ):
+            raise ApiError(
+                "Pulsar dropped it as a duplicate of something else",
+                error_code=ErrorCode.UNKNOWN_SERVER_ERROR,
+            )
+        return _UNKNOWN_OFFSET
+
     def _fail(self, job: _Job, error: ApiError) -> None:
-        if job.sequence is not None and error.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            self._sequences.failed(job.producer_id, job.epoch, job.sequence)
-        if not job.done.done():
-            job.done.set_exception(error)
+        if job.sequence >= 0:
+            self._sequences.failed(job.batch, job.sequence)
+        self._answer_with(job, error)
+
+    def _answer_with(self, job: _Job, error: ApiError) -> None:
+        if not job.offset.done():
+            job.offset.set_exception(error)
             # Nobody may be waiting any more; then it is not an error that nobody asks.
-            job.done.exception()
+            job.offset.exception()
+
+
+def _copy(done: asyncio.Future[int], to: asyncio.Future[int]) -> None:
+    if to.done():
+        return
+    error = done.exception()
+    if error is None:
+        to.set_result(done.result())
+    else:
+        to.set_exception(error)
+        to.exception()
 
 
 def _translated(exc: PenstockError) -> ApiError:
     if isinstance(exc, ApiError):
         return exc
-    retriable = not isinstance(exc, PulsarRefused) or exc.retriable
-    code = ErrorCode.NOT_LEADER_OR_FOLLOWER if retriable else ErrorCode.UNKNOWN_SERVER_ERROR
-    return ApiError(str(exc), error_code=code)
+    if isinstance(exc, RecordsError):
+        return ApiError(exc.what, error_code=exc.error_code)
+    if isinstance(exc, PulsarRefused) and not exc.retriable:
+        return ApiError(str(exc), error_code=_REFUSALS.get(exc.server_error, ErrorCode.UNKNOWN_SERVER_ERROR))
+    return ApiError(str(exc), error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+_REFUSALS: Final[Mapping[int, ErrorCode]] = {
+    ServerError.AUTHORIZATION_ERROR: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ServerError.TOPIC_NOT_FOUND: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ServerError.TOPIC_TERMINATED_ERROR: ErrorCode.POLICY_VIOLATION,
+    # The broker's answer to a message that is larger than the policy of the topic.
+    ServerError.NOT_ALLOWED_ERROR: ErrorCode.MESSAGE_TOO_LARGE,
+    # One of our own former connections still has the name of the producer: the client shall try again.
+    ServerError.PRODUCER_BUSY: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
