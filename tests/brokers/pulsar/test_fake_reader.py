@@ -1,0 +1,148 @@
+"""Readers and consumers on a broker that loses them, repeats itself and does not mind permits."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.brokers.pulsar import Options, PulsarClient
+from penstock.errors import PulsarRefused, WireError
+from penstock.wire.pulsar import LATEST, encode_command
+from penstock.wire.pulsar.pulsar_pb2 import (
+    BaseCommand,
+    CommandError,
+    CommandGetLastMessageIdResponse,
+    CommandMessage,
+    MessageIdData,
+    MessageMetadata,
+    ServerError,
+)
+
+TOPIC = "persistent://public/default/x"
+B = BaseCommand
+
+
+def test_a_reader_at_the_end_remembers_the_place(run: Any, fake: Any, hasty: Options) -> None:
+    def last(body: Any, writer: Any) -> None:
+        place = MessageIdData(ledger_id=3, entry_id=9, batch_index=4)
+        answer = CommandGetLastMessageIdResponse(request_id=body.request_id, last_message_id=place)
+        writer.write(encode_command(answer))
+
+    fake.on[B.GET_LAST_MESSAGE_ID] = last
+
+    async def main() -> None:
+        async with fake, PulsarClient(fake.url, options=hasty) as client:
+            reader = await client.reader(TOPIC, start=LATEST)
+            fake.connections[0].close()
+            await fake.until(lambda: reader.reconnects == 1)
+        first, second = (command.body for command in fake.heard if command.type == B.SUBSCRIBE)
+        assert first.start_message_id.ledger_id == (1 << 63) - 1
+        again = second.start_message_id
+        assert (again.ledger_id, again.entry_id, again.batch_index) == (3, 9, -1)
+        assert not second.durable and first.subscription != second.subscription
+
+    run(main)
+
+
+def test_a_refused_reopen_is_told_to_the_one_who_reads(run: Any, fake: Any, hasty: Options) -> None:
+    async def main() -> None:
+        async with fake, PulsarClient(fake.url, options=hasty) as client:
+            reader = await client.reader(TOPIC)
+            reading = asyncio.create_task(reader.read())
+
+            def gone(body: Any, writer: Any) -> None:
+                said = CommandError(request_id=body.request_id, error=ServerError.TOPIC_NOT_FOUND, message="")
+                writer.write(encode_command(said))
+
+            fake.on[B.SUBSCRIBE] = gone
+            fake.connections[0].close()
+            with pytest.raises(PulsarRefused, match="topic not found"):
+                await reading
+            with pytest.raises(PulsarRefused, match="topic not found"):
+                reader.read_nowait()
+
+    run(main)
+
+
+def message(consumer_id: int, entry_id: int, entry: bytes) -> bytes:
+    place = MessageIdData(ledger_id=3, entry_id=entry_id)
+    command = encode_command(CommandMessage(consumer_id=consumer_id, message_id=place))
+    return (len(command) - 4 + len(entry)).to_bytes(4, "big") + command[4:] + entry
+
+
+def plain_entry(payload: bytes) -> bytes:
+    head = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1).SerializeToString()
+    return len(head).to_bytes(4, "big") + head + payload
+
+
+def test_a_flood_that_nobody_asked_for_is_dropped_and_asked_for_again(
+    run: Any, fake: Any, hasty: Options
+) -> None:
+    def flood(body: Any, writer: Any) -> None:
+        fake._success(body, writer)
+        first = body.start_message_id.entry_id + 1 if fake.count(B.SUBSCRIBE) > 1 else 0
+        for entry_id in range(first, min(first + 50, 100)):
+            writer.write(message(body.consumer_id, entry_id, plain_entry(bytes(1000))))
+
+    fake.on[B.SUBSCRIBE] = flood
+
+    async def main() -> None:
+        async with fake, PulsarClient(fake.url, options=replace(hasty, read_bytes=10_000)) as client:
+            reader = await client.reader(TOPIC)
+            await fake.until(lambda: B.CLOSE_CONSUMER in fake.types())
+            assert reader.overflows == 1
+            found = []
+            while len(found) < 100:
+                assert reader.held_bytes <= 20_000
+                found.append((await reader.read()).message_id.entry_id)
+            assert found == list(range(100))
+            assert reader.overflows >= 2
+
+    run(main)
+
+
+def test_an_entry_that_cannot_be_read_is_delivered_with_the_reason(
+    run: Any, fake: Any, hasty: Options
+) -> None:
+    def deliver(body: Any, writer: Any) -> None:
+        fake._success(body, writer)
+        for entry_id, entry in enumerate([b"", b"\xff" * 20, plain_entry(b"good")]):
+            writer.write(message(body.consumer_id, entry_id, entry))
+
+    fake.on[B.SUBSCRIBE] = deliver
+
+    async def main() -> None:
+        async with fake, PulsarClient(fake.url, options=hasty) as client:
+            reader = await client.reader(TOPIC)
+            first, second, third = [await reader.read() for _ in range(3)]
+            assert isinstance(first.entry, WireError) and isinstance(second.entry, WireError)
+            assert bytes(second.data) == b"\xff" * 20
+            assert bytes(third.entry.payload) == b"good"
+            assert (len(fake.connections), reader.reconnects) == (1, 0)
+
+    run(main)
+
+
+def test_entries_that_come_twice_are_taken_once(run: Any, fake: Any, hasty: Options) -> None:
+    """A broker delivers again what was not acknowledged when a consumer comes back."""
+
+    def deliver(body: Any, writer: Any) -> None:
+        fake._success(body, writer)
+        for entry_id in range(3 * fake.count(B.SUBSCRIBE)):
+            writer.write(message(body.consumer_id, entry_id, plain_entry(b"")))
+
+    fake.on[B.SUBSCRIBE] = deliver
+
+    async def main() -> None:
+        async with fake, PulsarClient(fake.url, options=hasty) as client:
+            consumer = await client.consumer(TOPIC, "s")
+            await fake.until(lambda: len(consumer) == 3)
+            fake.connections[0].close()
+            await fake.until(lambda: consumer.reconnects == 1 and len(consumer) == 6)
+            found = [(await consumer.read()).message_id.entry_id for _ in range(6)]
+            assert found == list(range(6))
+
+    run(main)
