@@ -84,7 +84,7 @@ def no_system_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def stack(no_system_java: None) -> Iterator[Stack]:
-    made = Stack()
+    made = Stack(["kafka", "pulsar", "registry"])
     made.servers["pulsar"] = Pulsar(secured=True, transactions=True, durable=False)
     with made:
         yield made

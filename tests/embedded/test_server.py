@@ -378,7 +378,7 @@ def test_an_exception_while_starting_leaves_nothing_running(kind: type[BaseExcep
 def test_an_unknown_server_is_named() -> None:
     with pytest.raises(UsageError, match="there is no embedded server zookeeper") as caught:
         Stack(["kafka", "zookeeper"])
-    assert caught.value.next == "choose from kafka, pulsar, registry"
+    assert caught.value.next == f"choose from {', '.join(stack_module.SERVERS)}"
 
 
 def test_a_server_that_the_stack_does_not_have() -> None:
