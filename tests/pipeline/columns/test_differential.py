@@ -43,6 +43,7 @@ from penstock.pipeline.plan.nodes import (
     Type,
     paths_read,
 )
+from penstock.pipeline.plan.numbers import read_number
 from penstock.pipeline.plan.route import (
     Assignment,
     Expiry,
@@ -414,7 +415,7 @@ def compare_expressions(spark: SparkSession, nodes: list[Node], events: list[dic
     return len(rows) * len(nodes)
 
 
-SLOW = settings(max_examples=6, phases=[Phase.explicit, Phase.generate], deadline=None)
+SLOW = settings(max_examples=4, phases=[Phase.explicit, Phase.generate], deadline=None)
 
 
 @SLOW
@@ -428,6 +429,15 @@ def test_random_expressions_on_random_events(spark: SparkSession, seed: int) -> 
         check(node)
     events = [maker.event() for _ in range(150)]
     assert compare_expressions(spark, nodes, events) > 1_000
+
+
+def same_leaf(found: str | None, expected: str | None) -> bool:
+    """Compare tagged texts: of a container only its bracket counts, and of a number its value."""
+    if found is None or expected is None or expected[0] not in "-0123456789{[":
+        return found == expected
+    if expected[0] in "{[":
+        return found[0] == expected
+    return read_number(found) == read_number(expected)
 
 
 def test_json_that_parsers_disagree_about(spark: SparkSession) -> None:
@@ -446,14 +456,8 @@ def test_json_that_parsers_disagree_about(spark: SparkSession) -> None:
         assert row[0] is (data is unreadable), event["data"][:80]
         if data is not unreadable:
             readable += 1
-            for index, path in enumerate(PATHS):
-                expected = tagged(member(data, path))
-                found = row[index + 1]
-                bracket = found is not None and found[0] in "{[" and not isinstance(expected, str)
-                assert (found[:1] if found and found[0] in "{[" else found) == expected or bracket, (
-                    event,
-                    path,
-                )
+            for found, path in zip(row[1:], PATHS, strict=False):
+                assert same_leaf(found, tagged(member(data, path))), (event, path, found)
     assert 30 < readable < len(CORPUS) - 30
 
 
@@ -492,11 +496,13 @@ def test_times_read_from_every_text(spark: SparkSession) -> None:
     maker = Maker(11)
     texts = list(TEXTS)
     for _ in range(500):
-        date = f"{maker.pick(['0001', '1582', '1969', '2024', '2023', '9999', '0000'])}-{maker.random.randint(0, 13):02}"
-        clock = f"{maker.random.randint(0, 24):02}:{maker.pick(['00', '59', '60'])}:{maker.pick(['00', '59', '60'])}"
+        year = maker.pick(["0001", "1582", "1969", "2024", "2023", "9999", "0000"])
+        month, day, hour = (maker.random.randint(0, most) for most in (13, 32, 24))
+        minute, second = maker.pick(["00", "59", "60"]), maker.pick(["00", "59", "60"])
         zone = maker.pick(["Z", "z", "+00:00", "-08:00", "+23:59", "-23:59", "+24:00", "", "+0100"])
         fraction = maker.pick(["", ".", ".1", ".123456", ".1234567899"])
-        texts.append(f"{date}-{maker.random.randint(0, 32):02}{maker.pick('TTTt ')}{clock}{fraction}{zone}")
+        date, clock = f"{year}-{month:02}-{day:02}", f"{hour:02}:{minute}:{second}"
+        texts.append(f"{date}{maker.pick('TTTt ')}{clock}{fraction}{zone}")
     attributes = {"id": "1", "source": "/s", "type": "t"}
     events = [{"attributes": {**attributes, "xa": text}, "data": None, "key": None} for text in texts]
     moment = Call("time_of_text", (Attribute("xa"),))
@@ -600,8 +606,7 @@ def test_random_routes_on_random_events(spark: SparkSession, seed: int) -> None:
                 kept += 1
                 expected = {name: output.event.get(name) for name in names[index]}
                 assert found["attributes"].asDict() == expected, story
-                assert (found["key"] and bytes(found["key"])) == output.key or (
-                    found["key"] is not None and bytes(found["key"]) == output.key
-                ), story
+                key = None if found["key"] is None else bytes(found["key"])
+                assert key == output.key, story
                 assert found["null_value"] is output.null_value, story
     assert kept > 0

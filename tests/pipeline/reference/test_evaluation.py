@@ -32,13 +32,15 @@ from penstock.pipeline.reference.data import read_json
 from penstock.pipeline.reference.evaluation import Scope, evaluate, stops
 
 T, F, N = True, False, None
-DATA = (
-    b'{"n": 5, "d": 10.50, "s": "abc", "five": "5", "t": true, "z": null, "o": {"x": "y"}, "l": [1, "two", [3]],'
-    b' "big": 9007199254740993, "tiny": 1e-30, "huge": 1e25, "over": 1e999, "at": "2024-01-31T12:00:00.5+01:00"}'
+DATA = b"""{
+    "n": 5, "d": 10.50, "s": "abc", "five": "5", "t": true, "z": null, "o": {"x": "y"}, "l": [1, "two", [3]],
+    "big": 9007199254740993, "tiny": 1e-30, "huge": 1e25, "over": 1e999, "at": "2024-01-31T12:00:00.5+01:00"
+}"""
+SCOPE = Scope(
+    {"type": "order.placed", "subject": "Ab", "hop": "3", "bad": "x", "time": "2024-01-31T11:00:00Z"},
+    read_json(DATA),
+    1_000_000,
 )
-SCOPE = Scope({"type": "order.placed", "subject": "Ab", "hop": "3", "bad": "x",
-"time": "2024-01-31T11:00:00Z"},
-              read_json(DATA), 1_000_000)  # fmt: skip
 
 
 def literal(value: bool | None) -> Node:

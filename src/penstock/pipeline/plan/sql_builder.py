@@ -216,7 +216,7 @@ def _or(builder: Builder, tree: Any) -> Node:
 def _comparison(builder: Builder, tree: Any) -> Node:
     for part in (tree.this, tree.expression):
         if isinstance(part, sql.Null):
-            return builder.report(part, "a comparison with NULL is never true", fix="use IS NULL")
+            return builder.report(tree, "a comparison with NULL is never true", fix="use IS NULL")
     left, right = builder.together([tree.this, tree.expression])
     return Compare(_COMPARISONS[type(tree)], left, right)
 
