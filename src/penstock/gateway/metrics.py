@@ -45,9 +45,10 @@ class Metrics(Observer):
 
     def __init__(self, read: Callable[[], Reading] = Reading) -> None:
         try:
-            from prometheus_client import CollectorRegistry, Counter, Histogram
+            from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
         except ImportError as exc:
             raise MissingExtra("gateway", "prometheus-client", purpose="counting requests") from exc
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.read = read
         self.registry = CollectorRegistry(auto_describe=False)
         counter = self._maker(Counter)

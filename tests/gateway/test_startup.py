@@ -1,0 +1,74 @@
+"""The settings that a broker needs, and the advice for each that it does not have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from penstock.embedded.pulsar import Pulsar
+from penstock.errors import ClusterError, PenstockError, Unreachable
+from penstock.gateway.startup import WANTED, check_broker, judge
+
+RIGHT = {wanted.setting: wanted.line.partition("=")[2] for wanted in WANTED}
+
+
+class Broker:
+    """An Admin that has some settings, or none to give."""
+
+    def __init__(self, settings: Mapping[str, str] | PenstockError) -> None:
+        self._settings = settings
+
+    async def broker_settings(self) -> Mapping[str, str]:
+        if isinstance(self._settings, PenstockError):
+            raise self._settings
+        return self._settings
+
+
+def check(settings: Any) -> list[str]:
+    return asyncio.run(check_broker(Broker(settings)))  # type: ignore[arg-type]
+
+
+def test_the_lines_of_the_advice_are_right() -> None:
+    assert judge(RIGHT) == []
+    assert check(RIGHT) == []
+
+
+@pytest.mark.parametrize("wanted", WANTED, ids=lambda wanted: wanted.setting)
+@pytest.mark.parametrize("value", ["", "something else", None])
+def test_each_setting_is_missed(wanted: Any, value: str | None) -> None:
+    settings = {name: text for name, text in RIGHT.items() if name != wanted.setting}
+    if value is not None:
+        settings[wanted.setting] = value
+    if wanted.fatal:
+        with pytest.raises(ClusterError) as caught:
+            check(settings)
+        assert wanted.setting in (caught.value.why or "")
+        assert wanted.line in (caught.value.next or "")
+    else:
+        (warning,) = check(settings)
+        assert warning.startswith(wanted.setting)
+        assert warning.endswith(f"write {wanted.line} into the broker's configuration")
+
+
+def test_settings_that_may_not_be_read() -> None:
+    (warning,) = check(ClusterError("pulsar refused the broker's settings", why="403"))
+    assert "cannot be checked" in warning
+
+
+def test_a_broker_that_does_not_answer() -> None:
+    with pytest.raises(Unreachable):
+        check(Unreachable("nobody there"))
+
+
+@pytest.mark.server
+def test_the_embedded_pulsar_has_all_of_it(pulsar: Pulsar) -> None:
+    from penstock.brokers.pulsar import Admin
+
+    async def ask() -> list[str]:
+        async with Admin(pulsar.admin_url) as admin:
+            return await check_broker(admin)
+
+    assert asyncio.run(ask()) == []
