@@ -199,8 +199,8 @@ def main() -> None:
         server = stack.enter_context(Pulsar(durable=False, full_jit=True, heap_mb=512, settings=settings))
         for name, size in SIZES.items():
             # A client that works message by message gets fewer: rates are compared, not times.
-            loads = {"penstock": Load(size, 300 if report.quick else 3000)}
-            loads["pulsar-client"] = Load(size, 30 if report.quick else 500)
+            loads = {"penstock": Load(size, 300 if report.quick else 1500)}
+            loads["pulsar-client"] = Load(size, 30 if report.quick else 200)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 found = runner.run(measure(server, loads, 2 if report.quick else 5))
             report_on(report, name, loads, found)
