@@ -1,0 +1,90 @@
+"""penstock gateway: what it refuses before it starts, and the table of what it serves."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.app import main
+from penstock.cli.gateway import _listeners, _metrics_address
+from penstock.gateway.dispatch import HANDLERS, advertised
+from penstock.wire.kafka import APIS
+
+PAGE = Path(__file__).parents[2] / "docs" / "gateway" / "index.md"
+NOWHERE = ["--pulsar", "pulsar://127.0.0.1:1"]
+
+
+def test_apis_are_those_that_clients_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gateway", "--apis", "-o", "json"]) == 0
+    rows = [tuple(row.values()) for row in json.loads(capsys.readouterr().out)]
+    assert rows == [(APIS[key].name, key, lowest, highest) for key, lowest, highest in advertised()]
+
+
+def test_the_table_of_the_docs_is_computed_from_the_handlers() -> None:
+    rows = [
+        f"| {APIS[key].name} | {key} | {handler.lowest} to {handler.highest} |"
+        for key, handler in sorted(HANDLERS.items())
+    ]
+    assert re.findall(r"^\| \w+ \| \d+ \| .*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE) == rows
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "which Pulsar?"),
+        (["--pulsar", "kafka://x"], "is not the address of a Pulsar"),
+        ([*NOWHERE, "--listen", "9092"], "'9092' is no address"),
+        ([*NOWHERE, "--listen", "a:b"], "'a:b' is no address"),
+        ([*NOWHERE, "--listen", "a:99999"], "'a:99999' is no address"),
+        ([*NOWHERE, "--listen", "a:1/x"], "'a:1/x' is no address"),
+        ([*NOWHERE, "--listen", "0.0.0.0:9092"], "add --advertise HOST:9092"),
+        ([*NOWHERE, "--listen", "a:1", "--listen", "b:2", "--advertise", "c:3"], "2 times --listen, 1 times"),
+        ([*NOWHERE, "--default-namespace", "public"], "'public' is no namespace"),
+        ([*NOWHERE, "--offsets", "packed"], "does not run with packed offsets yet"),
+        ([*NOWHERE, "--pulsar-token-file", "nothing"], "the file nothing cannot be read"),
+        ([*NOWHERE, "--pulsar-ca-file", "nothing"], "nothing is no file of certificates"),
+        ([*NOWHERE, "--metrics-listen", "x"], "'x' is no address"),
+    ],
+)
+def test_wrong_usage(
+    words: list[str], said: str, isolated_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["gateway", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_pulsar_that_is_not_there(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert main(["gateway", "--pulsar", f"pulsar://127.0.0.1:{port}"]) == 5
+    talk = capsys.readouterr().err
+    assert "error[PK401] cannot reach the broker" in talk
+    assert f"127.0.0.1:{port}" in talk
+
+
+def test_the_pulsar_of_the_context(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    servers = f"{{pulsar: {{address: 'pulsar://127.0.0.1:{port}', kind: pulsar}}}}"
+    (isolated_home / "penstock.yaml").write_text(
+        f"context: here\ncontexts: {{here: {{servers: {servers}}}}}\n"
+    )
+    assert main(["gateway"]) == 5
+    assert f"127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_listeners_and_what_they_advertise() -> None:
+    first, second = _listeners(["0.0.0.0:9092", "[::1]:0"], ["a.example:19092", "[::1]:9093"])
+    assert (str(first.address), str(first.advertised)) == ("0.0.0.0:9092", "a.example:19092")
+    assert (str(second.address), str(second.advertised)) == ("[::1]:0", "[::1]:9093")
+    assert _listeners(["localhost:9092"], [])[0].advertised is None
+
+
+def test_metrics_are_on_loopback_unless_told_otherwise() -> None:
+    assert str(_metrics_address("9100")) == "127.0.0.1:9100"
+    assert str(_metrics_address("0.0.0.0:9100")) == "0.0.0.0:9100"
+    assert _metrics_address(None) is None
