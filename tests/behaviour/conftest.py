@@ -11,6 +11,7 @@ import itertools
 import socket
 import struct
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -99,6 +100,10 @@ class Wire:
         }
         found = self.ask(CREATE_TOPICS, 5, topics=[topic], timeout=30_000)
         assert found.topics[0].error_code == 0, found.topics[0]
+        # Kafka tells that a topic exists before its partitions have a leader.
+        deadline = time.monotonic() + 20
+        while any(self.find(name, -1, partition)[0] for partition in range(partitions)):
+            assert time.monotonic() < deadline, name
         return name
 
     def produce(self, topic: str, records: bytes, **options: Any) -> Any:
@@ -120,7 +125,12 @@ class Wire:
         return one.error_code, one.offset, one.timestamp
 
     def producer_id(self) -> tuple[int, int]:
-        found = self.ask(INIT_PRODUCER, 1, transactional_id=None, transaction_timeout=60_000)
+        deadline = time.monotonic() + 20
+        while (
+            found := self.ask(INIT_PRODUCER, 1, transactional_id=None, transaction_timeout=60_000)
+        ).error_code:
+            # Kafka asks its controller for a range of ids when the first is wanted.
+            assert time.monotonic() < deadline, found
         return found.producer_id, found.producer_epoch
 
 
@@ -267,6 +277,29 @@ def gateway(pulsar: Any) -> Iterator[GatewayThread]:
 
 
 @pytest.fixture(scope="session")
+def start_gateway() -> Callable[..., GatewayThread]:
+    return GatewayThread
+
+
+@pytest.fixture(scope="session")
+def connect() -> Callable[[str], Wire]:
+    def to(bootstrap: str) -> Wire:
+        return Cluster("gateway", bootstrap, auto_creates=True).connect()
+
+    return to
+
+
+@pytest.fixture(scope="module")
+def small_ledgers() -> Iterator[Any]:
+    """A Pulsar that begins a new ledger after a few entries."""
+    from penstock.embedded.pulsar import Pulsar
+
+    settings = {"managedLedgerMaxEntriesPerLedger": "20", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+    with Pulsar(durable=False, settings=settings) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def memory() -> Iterator[MemoryKafka]:
     with MemoryKafka() as server:
         yield server
@@ -291,12 +324,12 @@ def wire(cluster: Cluster) -> Iterator[Wire]:
     connection.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def batch() -> Callable[..., bytes]:
     return make_batch
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def records() -> Callable[[Any], list[Any]]:
     return read_records
 

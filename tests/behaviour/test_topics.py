@@ -213,7 +213,7 @@ def test_records_are_removed(cluster: Any, wire: Any, batch: Any, records: Any) 
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_the_first_form(wire: Any) -> None:
-    frame = struct.pack(">hhih", 18, 99, 7, -1)
+    frame = struct.pack(">hhih", 18, 99, 7, -1) + b"\0"
     wire.socket.sendall(struct.pack(">i", len(frame)) + frame)
     answer = wire.bytes(struct.unpack(">i", wire.bytes(4))[0])
     assert struct.unpack_from(">ih", answer) == (7, 35)

@@ -52,7 +52,7 @@ class Names:
         parts = path.split("/")
         if len(parts) == 1 and not full:
             parts = [*self.default_namespace.split("/"), path]
-        if len(parts) != _PARTS or not all(map(_PART.fullmatch, parts)) or parts[-1] in (".", ".."):
+        if len(parts) != _PARTS or not all(map(_PART.fullmatch, parts)) or {".", ".."} & set(parts):
             raise ApiError("the name is not legal", error_code=ErrorCode.INVALID_TOPIC_EXCEPTION)
         return _SCHEME + "/".join(parts)
 
