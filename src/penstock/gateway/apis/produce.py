@@ -8,11 +8,10 @@ librdkafka turns compression off when they are not advertised.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from typing import NamedTuple
 from uuid import UUID
 
-from penstock.errors import ApiError, PenstockError, RecordsError
+from penstock.errors import ApiError, RecordsError
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.gateway.ports import Appended
 from penstock.wire.kafka import ErrorCode, ProduceRequest, RecordBatch, read_batches
@@ -30,28 +29,37 @@ _IDS_FROM = 13
 _ACKS = (-1, 0, 1)
 _NOBODY = UUID(int=0)
 
+_Begun = asyncio.Future[Appended] | ApiError | RecordsError
+"""An append on its way, or why there is none."""
+
+
+class _Topic(NamedTuple):
+    """The partitions of one topic, begun in their order."""
+
+    name: str
+    partitions: list[_Begun]
+
 
 async def _handle(request: Request, services: Services) -> Body:
     body: ProduceRequest = request.body
     async with request.turn:
-        begun = [await _topic(each, request, services) for each in body.topics]
-    topics = await asyncio.gather(*begun)
+        begun = [await _begin_topic(each, request, services) for each in body.topics]
+    await _settle([one for topic in begun for one in topic.partitions], body.timeout_ms / 1000)
+    topics = tuple(_produced(asked, topic) for asked, topic in zip(body.topics, begun, strict=True))
     if body.acks == 0:
         _check_silent(topics)
         return None
-    return (encode_produce(ProduceAnswer(topics=tuple(topics)), request.version),)
+    return (encode_produce(ProduceAnswer(topics=topics), request.version),)
 
 
-def _check_silent(topics: list[TopicProduced]) -> None:
+def _check_silent(topics: tuple[TopicProduced, ...]) -> None:
     """Close the connection after an error: so Kafka tells it to a client that wants no answer."""
     failed = [each for topic in topics for each in topic.partitions if each.error_code]
     if failed:
         raise ApiError(failed[0].error_message or "not stored", error_code=failed[0].error_code)
 
 
-async def _topic(
-    asked: TopicToProduce, request: Request, services: Services
-) -> Coroutine[Any, Any, TopicProduced]:
+async def _begin_topic(asked: TopicToProduce, request: Request, services: Services) -> _Topic:
     """Begin to append now: the order of two requests is the order of these calls; the result comes later."""
     name, error = asked.name, ErrorCode.NONE
     try:
@@ -64,14 +72,7 @@ async def _topic(
         error = ErrorCode.INVALID_REQUIRED_ACKS
     if request.body.transactional_id is not None:
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    begun = [_begin(name, each, error, services) for each in asked.partitions]
-    return _produced(name, asked, begun, request.body.timeout_ms / 1000)
-
-
-async def _produced(name: str, asked: TopicToProduce, begun: list[_Begun], seconds: float) -> TopicProduced:
-    pairs = zip(asked.partitions, begun, strict=True)
-    results = await asyncio.gather(*[_finish(each.partition, one, seconds) for each, one in pairs])
-    return TopicProduced(name=name, topic_id=asked.topic_id or _NOBODY, partitions=tuple(results))
+    return _Topic(name, [_begin(name, each, error, services) for each in asked.partitions])
 
 
 def _begin(topic: str, asked: PartitionToProduce, error: ErrorCode, services: Services) -> _Begun:
@@ -95,17 +96,32 @@ def _batch(records: memoryview | None, services: Services) -> RecordBatch:
     return batches[0]
 
 
-async def _finish(index: int, begun: _Begun, seconds: float) -> PartitionProduced:
+async def _settle(begun: list[_Begun], seconds: float) -> None:
+    """Wait for all of them, at most so long; what is not stored by then may still be given up."""
+    waiting = [one for one in begun if isinstance(one, asyncio.Future)]
+    if not waiting:
+        return
     try:
-        if isinstance(begun, PenstockError):
-            raise begun
-        async with asyncio.timeout(seconds):
-            appended = await begun
-    except TimeoutError:
-        timed_out = ErrorCode.REQUEST_TIMED_OUT
-        return PartitionProduced(index=index, error_code=timed_out, error_message="Pulsar is slow")
-    except (ApiError, RecordsError) as exc:
-        return PartitionProduced(index=index, error_code=exc.error_code, error_message=exc.what)
+        await asyncio.wait(waiting, timeout=seconds)
+    finally:
+        for one in waiting:
+            one.cancel()
+
+
+def _produced(asked: TopicToProduce, topic: _Topic) -> TopicProduced:
+    pairs = zip(asked.partitions, topic.partitions, strict=True)
+    results = tuple(_result(each.partition, one) for each, one in pairs)
+    return TopicProduced(name=topic.name, topic_id=asked.topic_id or _NOBODY, partitions=results)
+
+
+def _result(index: int, begun: _Begun) -> PartitionProduced:
+    if isinstance(begun, asyncio.Future) and (not begun.done() or begun.cancelled()):
+        begun = ApiError("Pulsar is slow", error_code=ErrorCode.REQUEST_TIMED_OUT)
+    error = begun.exception() if isinstance(begun, asyncio.Future) else begun
+    if isinstance(error, ApiError | RecordsError):
+        return PartitionProduced(index=index, error_code=error.error_code, error_message=error.what)
+    assert isinstance(begun, asyncio.Future)
+    appended = begun.result()
     return PartitionProduced(
         index=index,
         base_offset=appended.base_offset,
@@ -113,7 +129,5 @@ async def _finish(index: int, begun: _Begun, seconds: float) -> PartitionProduce
         log_start_offset=appended.log_start_offset,
     )
 
-
-_Begun = asyncio.Future[Appended] | PenstockError
 
 API = Handler(0, 3, 13, _handle)
