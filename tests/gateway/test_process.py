@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -141,12 +142,24 @@ def test_its_life(start: type, signum: signal.Signals, code: int) -> None:
         r'^penstock_gateway_requests_total\{api="Produce",version="\d+"\} \d', metrics, re.MULTILINE
     )
     assert re.search(r'^penstock_gateway_offsets_total\{how="learnt"\} [1-9]', metrics, re.MULTILINE)
-    assert re.search(r"^penstock_gateway_connections [1-9]", metrics, re.MULTILINE)
+    assert re.search(r"^penstock_gateway_connections_opened_total [1-9]", metrics, re.MULTILINE)
     assert process.end(signum) == code
     said = process.log.read_text()
     assert "draining" in said
     assert "Traceback" not in said
     assert "ERROR" not in said
+
+
+def only_node(bootstrap: str) -> tuple[int, str, int]:
+    """Ask with Metadata v1; a client library would already look for the host that it is told."""
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as link, link.makefile("rwb") as stream:
+        stream.write(struct.pack(">ihhihi", 14, 3, 1, 1, -1, -1))
+        stream.flush()
+        answer = stream.read(int.from_bytes(stream.read(4), "big"))
+    _, count, number, size = struct.unpack_from(">iiih", answer)
+    assert count == 1
+    return number, answer[14 : 14 + size].decode(), int.from_bytes(answer[14 + size : 18 + size], "big")
 
 
 @pytest.mark.server
@@ -159,8 +172,7 @@ def test_each_listener_tells_its_own_address(start: type) -> None:
     second_port = int(found[3].rpartition(":")[2])
     expected = {found[1]: ("first.example", 19092), found[3]: ("second.example", second_port)}
     for bootstrap, (host, port) in expected.items():
-        told = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=20).brokers
-        assert {number: (node.host, node.port) for number, node in told.items()} == {7: (host, port)}
+        assert only_node(bootstrap) == (7, host, port)
 
 
 @pytest.mark.server
