@@ -23,7 +23,7 @@ from penstock import __version__
 from penstock.brokers.pulsar import Admin, Host, PulsarClient, ServiceUrl
 from penstock.config.secret import Secret, mask_address
 from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken
-from penstock.gateway.dispatch import advertised
+from penstock.gateway.dispatch import HANDLERS, advertised
 from penstock.gateway.handler import Services
 from penstock.gateway.health import Answer, Health
 from penstock.gateway.metrics import CONTENT_TYPE, Counted, Metrics, Reading
@@ -31,6 +31,7 @@ from penstock.gateway.pulsar.names import Names
 from penstock.gateway.pulsar.storage import PulsarStorage
 from penstock.gateway.server import Server
 from penstock.gateway.startup import check_broker
+from penstock.wire.kafka.requests import prepare_request
 
 __all__ = ["Gateway", "Listener", "Options", "guess_admin", "run"]
 
@@ -112,6 +113,8 @@ class Gateway:
             await self._client.check()
             for warning in await check_broker(self._admin):
                 log.warning("%s", warning)
+            for handler in HANDLERS.values():
+                prepare_request(handler.key, handler.highest)
             if self.options.metrics is not None:
                 self.metrics_address = await _listen(self._health.start, self.options.metrics)
             services = self._services()

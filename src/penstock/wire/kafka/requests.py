@@ -14,7 +14,7 @@ from penstock.wire.kafka import guard
 from penstock.wire.kafka.apis import APIS, is_flexible
 from penstock.wire.kernels import IntArray
 
-__all__ = ["RequestHeader", "check_request", "decode_request", "decode_request_header"]
+__all__ = ["RequestHeader", "check_request", "decode_request", "decode_request_header", "prepare_request"]
 
 _HEAD = struct.Struct(">hhih")
 _FIXED = 8
@@ -66,6 +66,11 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
         return _read(reader, header.body, frame.toreadonly(), cuts)
     except reader.errors as exc:
         raise _broken(f"{_name(header)} cannot be read", exc) from exc
+
+
+def prepare_request(key: int, version: int) -> None:
+    """Load what reads this version now, so that the first request does not wait for it."""
+    _reader(key, version)
 
 
 def check_request(header: RequestHeader, frame: memoryview) -> list[tuple[int, int]]:
