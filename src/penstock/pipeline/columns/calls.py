@@ -48,10 +48,6 @@ def is_number(leaf: Column) -> Column:
     return leaf.rlike(r"\A[-0-9]")
 
 
-def _number_of_json(leaf: Column) -> Numeric:
-    return number_of(F.when(is_number(leaf), leaf))
-
-
 def _string_of_json(leaf: Column) -> Column:
     return F.when(is_string(leaf), F.substring(leaf, 2, 2**31 - 1))
 
@@ -107,7 +103,7 @@ def _unix(unit: int) -> Callable[[Column], Numeric]:
 
 
 CALLS: Final[dict[str, Callable[..., Any]]] = {
-    "number_of_json": _number_of_json,
+    "number_of_json": number_of,  # the tag of a string is no part of a number
     "string_of_json": _string_of_json,
     "boolean_of_json": _boolean,
     "number_of_text": number_of,

@@ -39,7 +39,8 @@ _FRACTION: Final = f"decimal({MAX_FRACTION},{MAX_FRACTION})"
 _LARGEST_DOUBLE: Final = 1.7976931348623157e308
 
 _IS_NUMBER: Final = rf"\A{NUMBER}\z"
-_IS_DECIMAL: Final = rf"\A-?[0-9]{{1,{MAX_WHOLE}}}(?:\.[0-9]{{1,{MAX_FRACTION}}}0*)?\z"
+# The common kind of number, asked first: no exponent, and as many digits as a decimal has.
+_IS_DECIMAL: Final = rf"\A-?(?:0|[1-9][0-9]{{0,{MAX_WHOLE - 1}}})(?:\.[0-9]{{1,{MAX_FRACTION}}}0*)?\z"
 _SMALL_EXPONENT: Final = r"[eE]([+-]?)0*([0-9]{1,3})\z"
 
 
@@ -70,9 +71,10 @@ def literal(value: Decimal | None) -> Numeric:
 def number_of(text: Column) -> Numeric:
     """Read a number as JSON writes it."""
     is_number = (F.char_length(text) <= MAX_DIGITS) & text.rlike(_IS_NUMBER)
-    fits = text.rlike(_IS_DECIMAL) | (text.rlike("[eE]") & _fits_with_exponent(text))
-    decimal = F.when(is_number & fits, text.try_cast(DECIMAL))
-    double = F.when(is_number & ~fits, text.try_cast("double"))
+    common = (F.char_length(text) <= MAX_DIGITS) & text.rlike(_IS_DECIMAL)
+    fits = text.rlike("[eE]") & _fits_with_exponent(text)
+    decimal = F.when(common | (is_number & fits), text.try_cast(DECIMAL))
+    double = F.when(~common & is_number & ~fits, text.try_cast("double"))
     return Numeric(decimal, F.when(F.abs(double) <= _LARGEST_DOUBLE, double))
 
 
