@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,31 +36,22 @@ _LONGEST: Final = 10**9
 """A length that no text reaches."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """Which plan function a SQL function is, and which of its arguments go where."""
-
-    function: str
-    arguments: tuple[str, ...] = ("this",)
-    defaults: tuple[Node, ...] = ()
-
-
 def build_call(builder: Builder, tree: Any) -> Node:
     """Give the call for a SQL function."""
     return CALLS[type(tree)](builder, tree)
 
 
-def _plain(function: str, *arguments: str, defaults: tuple[Node, ...] = ()) -> Callable[[Builder, Any], Node]:
-    shape = _Shape(function, arguments or ("this",), defaults)
+def _plain(function: str, *names: str, defaults: tuple[Node, ...] = ()) -> Callable[[Builder, Any], Node]:
+    """Make the rule for a SQL function: which of its arguments go where, and what the last ones may be."""
+    names = names or ("this",)
 
     def build(builder: Builder, tree: Any) -> Node:
         extra = {key for key, value in tree.args.items() if value not in (None, False, [])}
-        if extra - {*shape.arguments, "safe", "coalesce"}:
+        if extra - {*names, "safe", "coalesce"}:
             return builder.refuse(tree)
-        parts = [tree.args.get(name) for name in shape.arguments]
-        given = [part for part in parts if part is not None]
-        missing = len(parts) - len(given)
-        return _called(builder, shape.function, given, shape.defaults[len(shape.defaults) - missing :], tree)
+        given = [tree.args[name] for name in names if tree.args.get(name) is not None]
+        missing = len(names) - len(given)
+        return _called(builder, function, given, defaults[len(defaults) - missing :], tree)
 
     return build
 
