@@ -51,6 +51,7 @@ class Server(ABC):
         self._wipe = wipe
         self._wanted_ports = dict(ports)
         self._ports: dict[str, int] = {}
+        self._choosing = threading.Lock()
         self._heap_mb = heap_mb
         self._full_jit = full_jit
         self._start_timeout = start_timeout
@@ -149,9 +150,10 @@ class Server(ABC):
 
     def port(self, name: str) -> int:
         """Give the port chosen under this name."""
-        if name not in self._ports:
-            self._ports[name] = choose_port(self._wanted_ports[name], setting=f"{self.name} {name}")
-        return self._ports[name]
+        with self._choosing:  # whoever asks first while it starts in another thread
+            if name not in self._ports:
+                self._ports[name] = choose_port(self._wanted_ports[name], setting=f"{self.name} {name}")
+            return self._ports[name]
 
     # How it starts
 
