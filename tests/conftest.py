@@ -84,6 +84,12 @@ def secured_pulsar() -> Iterator[Pulsar]:
         yield server
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fast tests first, in their random order; then those with servers, the slow ones last."""
+    items.sort(key=lambda item: [item.get_closest_marker(name) is not None for name in ("slow", "server")])
+
+
 _IN_CI = os.environ.get("CI") == "true"
 
 

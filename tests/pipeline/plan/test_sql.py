@@ -193,3 +193,8 @@ def test_member_names_keep_their_case_and_may_be_anything() -> None:
 )
 def test_values_for_set_take_the_type_of_the_attribute(text: str, want: Type, plan: str) -> None:
     assert explain(parse_sql(text, want)) == plan
+
+
+def test_a_missing_operand_is_told_in_plain_words() -> None:
+    (finding,) = read_sql("data.total >").findings
+    assert finding.what == "not a SQL expression: something is missing behind this"

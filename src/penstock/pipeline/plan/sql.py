@@ -108,6 +108,8 @@ def _syntax_finding(text: str, exc: Exception) -> ExpressionFinding:
     errors = getattr(exc, "errors", None) or [{}]
     line, column = errors[0].get("line"), errors[0].get("col")
     description = errors[0].get("description") or "it cannot be read"
+    if description.startswith("Required keyword"):  # sqlglot speaks of its own classes here
+        description = "something is missing behind this"
     position = _offset(text, line, column) if line and column else 0
     return ExpressionFinding(
         min(position, len(text)),
