@@ -6,6 +6,8 @@
 | topics | the topics and their settings, by Pulsar's admin API |
 | counting | the offset of a produced batch: counted while nobody else writes, else learnt from the index |
 | writer | one partition's producers: batches in the order of the requests, each with its offset |
+| sequences | what is remembered of idempotent producers |
+| retrace | where an entry went of which Pulsar only says that it is stored |
 | tail | one reader of a partition, converting entries to batches as they come |
 | partition | one partition: writer, readers, its start and its end |
 | storage | all of it as the ports of the gateway |

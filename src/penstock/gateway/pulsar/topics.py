@@ -5,6 +5,7 @@ Every topic that a Kafka client makes is partitioned. A topic without partitions
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +19,8 @@ from penstock.wire.kafka import ErrorCode
 
 __all__ = ["PulsarTopics", "Place"]
 
+_PATIENCE: Final = 2.0
+"""A topic that is known is told after so many seconds, although Pulsar does not answer."""
 _MINUTE_MS: Final = 60_000
 _TOPIC_NOT_FOUND: Final = 11
 """Pulsar's ServerError.TopicNotFound."""
@@ -111,8 +114,9 @@ class PulsarTopics:
         """Give the topics of the default namespace."""
         namespace = self._names.default_namespace
         try:
-            shown = await self._listed(namespace)
-        except ClusterError:
+            async with asyncio.timeout(_PATIENCE if self._places else None):
+                shown = await self._listed(namespace)
+        except (ClusterError, TimeoutError):
             # Pulsar does not answer: what is known keeps the clients going.
             return [place.topic for place in self._places.values()]
         found = [await self._find(self._names.to_kafka(full)) for full in sorted(shown)]
@@ -138,7 +142,10 @@ class PulsarTopics:
     async def _find(self, name: str) -> Place | None:
         full = self._names.to_pulsar(name)
         try:
-            partitions = await self._client.partitions(full)
+            async with asyncio.timeout(_PATIENCE if name in self._places else None):
+                partitions = await self._client.partitions(full)
+        except TimeoutError:
+            return self._places[name]
         except PulsarRefused as exc:
             if exc.server_error == _TOPIC_NOT_FOUND:
                 self._forget(name)

@@ -13,6 +13,7 @@ from penstock.brokers.pulsar import Admin, Producer, PulsarClient, Receipt
 from penstock.errors import ApiError, ClusterError, PenstockError, PulsarRefused, RecordsError
 from penstock.gateway.mapping import PulsarBatch, batch_to_entry
 from penstock.gateway.pulsar.counting import OffsetCounter
+from penstock.gateway.pulsar.retrace import Trace, find_trace
 from penstock.gateway.pulsar.sequences import Sequences
 from penstock.wire.kafka import ErrorCode, RecordBatch
 from penstock.wire.pulsar.pulsar_pb2 import ServerError
@@ -34,6 +35,8 @@ class _Job:
     """What the request waits for; cancelled when nobody does any more."""
     sequence: int = -1
     """The first sequence, extended; -1 before the batch is sent."""
+    producer: str = ""
+    publish_time: int = -1
 
     @property
     def is_idempotent(self) -> bool:
@@ -109,7 +112,8 @@ class Writer:
         entry = batch_to_entry(job.batch, now=int(time.time() * 1000), limit=self._max_batch_bytes)
         self._check(entry)
         producer = await self._producer(job)
-        if job.is_idempotent and self._is_known(job):
+        job.publish_time = entry.publish_time
+        if job.is_idempotent and await self._is_known(job, producer):
             return
         sequence = self._sequences.next_of(job.batch) if job.is_idempotent else None
         receipt = await producer.send(
@@ -121,19 +125,33 @@ class Writer:
             sequence_id=sequence,
             last_sequence_id=None if sequence is None else sequence + entry.num_messages - 1,
         )
+        job.producer = producer.name
         if sequence is not None:
             self._sequences.begun(job.batch, job.offset, receipt)
             job.sequence = sequence
         self._sent.put_nowait((job, receipt))
 
-    def _is_known(self, job: _Job) -> bool:
+    async def _is_known(self, job: _Job, producer: Producer) -> bool:
         """Answer a batch that came before, now or as soon as that one is answered."""
-        known = self._sequences.find(job.batch)
+        try:
+            known = self._sequences.find(job.batch)
+        except ApiError as exc:
+            if exc.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                raise
+            known = await self._found_again(job, producer.name, self._sequences.next_of(job.batch))
+            if known == _UNKNOWN_OFFSET:
+                raise
         if isinstance(known, int):
             job.offset.set_result(known)
         elif known is not None:
             known.add_done_callback(lambda done: _copy(done, job.offset))
         return known is not None
+
+    async def _found_again(self, job: _Job, producer: str, sequence: int) -> int:
+        """Look for an entry that is stored somewhere; -1 if it is not found."""
+        trace = Trace(producer.encode(), sequence, job.batch.record_count)
+        found = await find_trace(self._client, self._admin, self._topic, trace, publish_time=job.publish_time)
+        return _UNKNOWN_OFFSET if found is None else found
 
     async def _producer(self, job: _Job) -> Producer:
         name = job.producer_name
@@ -172,7 +190,8 @@ class Writer:
 
     async def _offset(self, job: _Job, receipt: Receipt) -> int:
         if receipt.is_duplicate:
-            return self._stored_before(job, receipt)
+            self._check_stored_before(job, receipt)
+            return await self._found_again(job, job.producer, receipt.sequence_id)
         place, count = receipt.message_id, job.batch.record_count
         counted = self._counter.count(place, count)
         if counted is not None:
@@ -185,7 +204,7 @@ class Writer:
             )
         return self._counter.learn(place, count, last_index=found.last_index)
 
-    def _stored_before(self, job: _Job, receipt: Receipt) -> int:
+    def _check_stored_before(self, job: _Job, receipt: Receipt) -> None:
         """Judge a receipt of -1:-1: the entry was dropped as a duplicate, of which the place is not told."""
         if receipt.attempts == 1 and not (
             job.is_idempotent and self._sequences.may_be_stored(job.batch, job.sequence)
@@ -194,7 +213,6 @@ class Writer:
                 "Pulsar dropped it as a duplicate of something else",
                 error_code=ErrorCode.UNKNOWN_SERVER_ERROR,
             )
-        return _UNKNOWN_OFFSET
 
     def _fail(self, job: _Job, error: ApiError) -> None:
         if job.sequence >= 0:
