@@ -24,7 +24,7 @@ from penstock.brokers.pulsar import Host
 from penstock.embedded.gateway import Gateway as GatewayServer
 from penstock.embedded.pulsar import Pulsar
 from penstock.embedded.stack import Stack
-from penstock.errors import MachineError, PortTaken, UsageError
+from penstock.errors import MachineError, PortTaken, Unreachable, UsageError
 from penstock.gateway.process import Gateway, Listener, Options, _listen, guess_admin
 
 COMMAND = [sys.executable, "-m", "penstock.cli", "gateway"]
@@ -208,6 +208,21 @@ def test_a_start_that_fails_leaves_nothing_open(pulsar: Pulsar) -> None:
         gateway = asyncio.run(attempt(taken.getsockname()[1]))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(gateway.addresses[0], timeout=5)
+
+
+@pytest.mark.server
+def test_an_admin_address_that_was_guessed_wrong(pulsar: Pulsar, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    monkeypatch.setattr("penstock.gateway.process.guess_admin", lambda _: nowhere)
+
+    async def attempt() -> None:
+        await Gateway(Options(pulsar=pulsar.service_url)).start()
+
+    with pytest.raises(Unreachable) as caught:
+        asyncio.run(attempt())
+    assert "guessed from pulsar://" in (caught.value.why or "")
+    assert caught.value.next == "give it by --admin URL"
 
 
 @pytest.mark.server

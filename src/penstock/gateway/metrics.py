@@ -35,7 +35,7 @@ class Reading:
     requests_under_way: int = 0
     bytes_under_way: int = 0
     budget_used: float = 0.0
-    """The fullest connection: the part of its budget that is under way."""
+    """The part that is under way of the fullest budget: that of a connection, or that of all together."""
     reconnects: int = 0
     offsets_counted: int = 0
     offsets_learnt: int = 0
@@ -159,7 +159,7 @@ def _read(now: Reading) -> Iterator[Metric]:
         "connections": ("Open connections.", now.connections),
         "requests_under_way": ("Requests without an answer yet.", now.requests_under_way),
         "bytes_under_way": ("Their bytes.", now.bytes_under_way),
-        "budget_used_ratio": ("Part of its budget that the fullest connection uses.", now.budget_used),
+        "budget_used_ratio": ("Part of the fullest budget that is in use.", now.budget_used),
     }
     for name, (doc, value) in gauges.items():
         yield GaugeMetricFamily(f"{_PREFIX}_{name}", doc, value=value)

@@ -22,7 +22,7 @@ from typing import Any, Final
 from penstock import __version__
 from penstock.brokers.pulsar import Admin, Host, PulsarClient, ServiceUrl
 from penstock.config.secret import Secret, mask_address
-from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken
+from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken, Unreachable
 from penstock.gateway.dispatch import HANDLERS, advertised
 from penstock.gateway.handler import Services
 from penstock.gateway.health import Answer, Health
@@ -111,7 +111,7 @@ class Gateway:
         """Connect to Pulsar, look at its settings, listen; nothing stays open if that fails."""
         try:
             await self._client.check()
-            for warning in await check_broker(self._admin):
+            for warning in await self._check_broker():
                 log.warning("%s", warning)
             for handler in HANDLERS.values():
                 prepare_request(handler.key, handler.highest)
@@ -125,6 +125,15 @@ class Gateway:
             raise
         self.serving = True
         log.info("%s", self._greeting())
+
+    async def _check_broker(self) -> list[str]:
+        try:
+            return await check_broker(self._admin)
+        except Unreachable as exc:
+            if self.options.admin is not None:
+                raise
+            guessed = f"{exc.why}; this address was guessed from {mask_address(self.options.pulsar)}"
+            raise Unreachable(exc.what, where=exc.where, why=guessed, next="give it by --admin URL") from exc
 
     async def drain(self, timeout: float = _DRAIN) -> None:
         """Take no more connections, finish what is under way, close."""
@@ -191,13 +200,16 @@ class Gateway:
     def _reading(self) -> Reading:
         clients = [client for server in self._servers for client in server.clients]
         under_way = [client.under_way for client in clients]
-        limit = self._servers[0].limits.bytes_per_connection if self._servers else 1
+        budgets = [server.bytes_under_way / server.limits.bytes_in_all for server in self._servers]
+        for server in self._servers:
+            limit = server.limits.bytes_per_connection
+            budgets += [client.under_way[1] / limit for client in server.clients]
         counted, learnt = self._storage.offsets()
         return Reading(
             connections=len(clients),
             requests_under_way=sum(requests for requests, _ in under_way),
             bytes_under_way=sum(size for _, size in under_way),
-            budget_used=max((size / limit for _, size in under_way), default=0.0),
+            budget_used=max(budgets, default=0.0),
             reconnects=self._client.reconnects,
             offsets_counted=counted,
             offsets_learnt=learnt,
