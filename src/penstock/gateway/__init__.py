@@ -10,4 +10,8 @@
 | ports | what handlers ask of the storage behind them; Pulsar and the in-memory twin serve it |
 | entities | rare answers from plain values |
 | mapping | Kafka batches to Pulsar entries and back |
+| pulsar | the ports served by a Pulsar cluster |
+| process | a whole gateway from its options, and its life |
+| startup | the settings that a broker needs, and the advice for each |
+| observer, metrics, health | what is told, counted and shown to operators |
 """
