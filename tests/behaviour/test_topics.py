@@ -65,6 +65,18 @@ def test_a_topic_is_made_when_it_is_asked_for(cluster: Any, wire: Any) -> None:
     assert delete_code(wire, "wished-for") == 0
 
 
+def test_many_clients_ask_for_the_same_topic_at_once(cluster: Any, wire: Any) -> None:
+    connections = [cluster.connect() for _ in range(12)]
+    for connection in connections:
+        asked = [{"topic_id": NOBODY, "name": "wished-by-many"}]
+        connection.send(METADATA, 12, topics=asked, allow_auto_topic_creation=True)
+    codes = {int(connection.answer()[1].topics[0].error_code) for connection in connections}
+    for connection in connections:
+        connection.close()
+    assert codes == ({0} if cluster.auto_creates else {3})
+    assert delete_code(wire, "wished-by-many") == (0 if cluster.auto_creates else 3)
+
+
 @pytest.mark.parametrize(
     ("name", "partitions", "code"),
     [("", 1, 17), ("a b", 1, 17), ("..", 1, 17), ("x" * 250, 1, 17), ("fine", 0, 37), ("fine", -2, 37)],

@@ -119,6 +119,17 @@ def test_a_topic_without_partitions_is_partition_0(gateway: str, client: Any) ->
     producer.close()
 
 
+def test_a_name_that_kafka_does_not_know_hides_only_itself(gateway: str, topic: Any, client: Any) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    odd = client.create_producer("persistent://public/default/with a space")
+    name = topic()
+    listed = AdminClient({"bootstrap.servers": gateway, "log_level": 0}).list_topics(timeout=20).topics
+    assert name in listed
+    assert not [each for each in listed if " " in each]
+    odd.close()
+
+
 def test_topics_of_another_namespace_are_reached_by_their_full_names(
     gateway: str, client: Any, pulsar: Any
 ) -> None:

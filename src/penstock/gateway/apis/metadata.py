@@ -52,12 +52,22 @@ async def _find(asked: Any, may_create: bool, services: Services) -> Topic | Top
     try:
         found = await services.topics.get(asked.name)
         if found is None and may_create and services.settings.auto_create_topics:
-            wanted = NewTopic(name=asked.name, partitions=services.settings.default_partitions)
-            found = await services.topics.create(wanted)
+            found = await _create(asked.name, services)
     except ApiError as exc:
         return TopicMetadata(name=asked.name, error_code=exc.error_code)
     missing = TopicMetadata(name=asked.name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return found or missing
+
+
+async def _create(name: str, services: Services) -> Topic | None:
+    wanted = NewTopic(name=name, partitions=services.settings.default_partitions)
+    try:
+        return await services.topics.create(wanted)
+    except ApiError as exc:
+        if exc.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        # Two clients asked for it at the same time.
+        return await services.topics.get(name)
 
 
 async def _describe(topic: Topic | TopicMetadata, services: Services) -> TopicMetadata:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from penstock.brokers.pulsar import Admin, PulsarClient
-from penstock.errors import ApiError, ClusterError, PulsarRefused
+from penstock.errors import ApiError, ClusterError, PulsarRefused, Unreachable
 from penstock.gateway.ports import NewTopic, Topic
 from penstock.gateway.pulsar.names import PARTITION_MARK, Names, partition_topic, without_partitions
 from penstock.wire.kafka import ErrorCode
@@ -21,6 +21,7 @@ __all__ = ["PulsarTopics", "Place"]
 
 _PATIENCE: Final = 2.0
 """A topic that is known is told after so many seconds, although Pulsar does not answer."""
+_AT_ONCE: Final = 100
 _MINUTE_MS: Final = 60_000
 _TOPIC_NOT_FOUND: Final = 11
 """Pulsar's ServerError.TopicNotFound."""
@@ -119,8 +120,18 @@ class PulsarTopics:
         except (ClusterError, TimeoutError):
             # Pulsar does not answer: what is known keeps the clients going.
             return [place.topic for place in self._places.values()]
-        found = [await self._find(self._names.to_kafka(full)) for full in sorted(shown)]
+        found: list[Place | None] = []
+        names = [self._names.to_kafka(full) for full in sorted(shown)]
+        for begin in range(0, len(names), _AT_ONCE):
+            found += await asyncio.gather(*map(self._seen, names[begin : begin + _AT_ONCE]))
         return [place.topic for place in found if place is not None]
+
+    async def _seen(self, name: str) -> Place | None:
+        """Find a topic for the list of all; one that Kafka has no name for is left out."""
+        try:
+            return await self._find(name)
+        except ApiError:
+            return None
 
     async def _listed(self, namespace: str) -> set[str]:
         partitioned = frozenset(await self._admin.partitioned_topics(namespace))
@@ -184,10 +195,19 @@ class PulsarTopics:
         if validate_only:
             return Topic(name=topic.name, topic_id=self._names.topic_id(full), partitions=topic.partitions)
         with _refusals():
-            await self._admin.create_topic(full, topic.partitions)
+            await self._make(topic, full)
             for policy, value in policies.items():
                 await self._admin.set_policy(full, policy, value)
         return (await self.place(topic.name)).topic
+
+    async def _make(self, topic: NewTopic, full: str) -> None:
+        try:
+            await self._admin.create_topic(full, topic.partitions)
+        except ClusterError:
+            # Somebody else may have been faster.
+            if await self._find(topic.name) is not None:
+                raise ApiError("the topic exists", error_code=ErrorCode.TOPIC_ALREADY_EXISTS) from None
+            raise
 
     async def delete(self, name: str) -> None:
         """Remove a topic with all it holds."""
@@ -210,9 +230,10 @@ class PulsarTopics:
         """Read the policies that Kafka has a word for."""
         place = await self.place(name)
         values = {}
-        for kafka_name, setting in SETTINGS.items():
-            policy = await self._admin.policy(place.full_name, setting.policy)
-            values[kafka_name] = setting.default if policy is None else setting.read(policy)
+        with _refusals():
+            for kafka_name, setting in SETTINGS.items():
+                policy = await self._admin.policy(place.full_name, setting.policy)
+                values[kafka_name] = setting.default if policy is None else setting.read(policy)
         return values
 
     async def configure(self, name: str, changes: Mapping[str, str | None]) -> None:
@@ -248,5 +269,7 @@ class _refusals:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
+        if isinstance(exc, Unreachable):
+            raise ApiError(str(exc), error_code=ErrorCode.REQUEST_TIMED_OUT) from exc
         if isinstance(exc, ClusterError):
             raise ApiError(str(exc), error_code=ErrorCode.POLICY_VIOLATION) from exc
