@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -16,7 +17,7 @@ from penstock.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from penstock.brokers.pulsar import Host
     from penstock.config import Secret, Server
-    from penstock.gateway.process import Listener
+    from penstock.gateway.process import Listener, Options
 
 __all__ = ["command"]
 
@@ -98,11 +99,10 @@ def command(
             why="They are for brokers that keep no index; only the packing itself is built.",
             next="let the broker keep the index: penstock gateway says which settings are missing",
         )
-    from penstock.gateway.process import Options, run
+    from penstock.gateway.process import run
 
-    where = _cluster(pulsar, admin, pulsar_token_file, pulsar_ca_file)
-    options = Options(
-        **where,  # type: ignore[arg-type]
+    options = replace(
+        _cluster(pulsar, admin, pulsar_token_file, pulsar_ca_file),
         listeners=_listeners(listen or [_DEFAULT_LISTEN], advertise or []),
         metrics=_metrics_address(metrics_listen),
         default_namespace=_namespace(default_namespace),
@@ -124,24 +124,20 @@ def _print_apis() -> None:
 # Where Pulsar is
 
 
-def _cluster(
-    pulsar: str | None, admin: str | None, token_file: Path | None, ca_file: Path | None
-) -> dict[str, object]:
+def _cluster(pulsar: str | None, admin: str | None, token_file: Path | None, ca_file: Path | None) -> Options:
     """Take the flags; without an address, the Pulsar of the context, with its credentials."""
+    from penstock.gateway.process import Options
+
+    token = _token(token_file)
     if pulsar is not None:
-        return {
-            "pulsar": pulsar,
-            "admin": admin,
-            "token": _token(token_file),
-            "ca_file": ca_file,
-        }
+        return Options(pulsar=pulsar, admin=admin, token=token, ca_file=ca_file)
     server = _of_context()
-    return {
-        "pulsar": server.address,
-        "admin": admin or server.admin,
-        "token": _token(token_file) or server.security.token,
-        "ca_file": ca_file or server.security.ca_file,
-    }
+    return Options(
+        pulsar=server.address,
+        admin=admin or server.admin,
+        token=token or server.security.token,
+        ca_file=ca_file or server.security.ca_file,
+    )
 
 
 def _of_context() -> Server:
