@@ -70,6 +70,8 @@ class Writer:
         self._check = check
         self._sequences = Sequences()
         self._producers: OrderedDict[str | None, Producer] = OrderedDict()
+        self._open: set[_Job] = set()
+        """What was not answered yet."""
         # Both are bounded by what the server lets connections have under way.
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
         self._sent: asyncio.Queue[tuple[_Job, asyncio.Future[Receipt]]] = asyncio.Queue()
@@ -81,18 +83,16 @@ class Writer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         gone = ApiError("the partition is closed here", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        for job in self._left():
-            self._fail(job, gone)
+        for job in list(self._open):
+            self._answer_with(job, gone)
         await asyncio.gather(*(producer.close() for producer in self._producers.values()))
-
-    def _left(self) -> list[_Job]:
-        waiting = [self._jobs.get_nowait() for _ in range(self._jobs.qsize())]
-        return [self._sent.get_nowait()[0] for _ in range(self._sent.qsize())] + waiting
 
     def append(self, batch: RecordBatch) -> Awaitable[int]:
         """Take a batch now, in the order of the calls; await its offset, -1 if it is stored somewhere."""
         offset: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         job = _Job(batch, offset, asyncio.shield(offset))
+        self._open.add(job)
+        offset.add_done_callback(lambda _: self._open.discard(job))
         self._jobs.put_nowait(job)
         return job.wanted
 
