@@ -202,6 +202,20 @@ def test_trimmed_ledgers_are_outside_of_the_log(world: World, batch: Any, record
     assert [record.value for record in records(answer)][0] == b"40"
 
 
+def test_a_topic_that_others_make_again_begins_at_0(world: World, batch: Any, records: Any) -> None:
+    topic = world.wire.create()
+    assert world.wire.produce(topic, batch([{"value": b"old"}] * 5)).base_offset == 0
+    admin, run = world.gateway.admin, world.gateway.run
+    full = f"persistent://public/default/{topic}"
+    run(admin.delete_topic(full, partitioned=True, force=True))
+    run(admin.create_topic(full, 1))
+    assert world.wire.find(topic, -1)[:2] == (0, 0)
+    producer = world.producer(topic, "single")
+    producer.send(b"new")
+    producer.close()
+    assert world.wire.find(topic, -1)[:2] == (0, 1)
+
+
 def test_a_compacted_topic(world: World, batch: Any, records: Any) -> None:
     topic = world.wire.create(cleanup_policy="compact")
     assert world.wire.produce(topic, batch([{"key": None, "value": b"v"}])).error_code == 87

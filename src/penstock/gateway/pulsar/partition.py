@@ -109,9 +109,10 @@ class Partition:
         return found.last_index + 1
 
     async def _end_of_empty(self) -> int:
-        """A topic whose ledgers were all trimmed still has an end: the broker keeps the last index."""
-        if self._counter.next_offset is not None:
-            return self._counter.next_offset
+        """A topic whose ledgers were all trimmed still has an end: the broker keeps the last index.
+
+        What was counted here is not asked: somebody may have deleted the topic and made it again.
+        """
         stats = await self._admin.stats(self._topic, internal=True)
         index = (stats.get("properties") or {}).get("index", "-1")
         return int(index) + 1 if str(index).lstrip("-").isdigit() else 0
