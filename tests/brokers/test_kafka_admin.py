@@ -164,3 +164,10 @@ def test_options_that_cannot_be_used(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="a client of staging cannot be made") as wrong:
         KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "sasl.password": "s3cret", **options}, name="staging")
     assert "s3cret" not in str(wrong.value)
+
+
+@pytest.mark.server
+def test_settings_of_a_topic_that_is_gone_are_left_out(kafka: Kafka, topic: str) -> None:
+    admin = KafkaAdmin(kafka.client_options())
+    admin.create_topic(topic, partitions=1, replicas=1, settings={})
+    assert list(admin.settings([topic, f"{topic}-gone"])) == [topic]

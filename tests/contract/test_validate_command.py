@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 
 from penstock.cli import app
 from penstock.contract.rules.table import RULES
+from penstock.pipeline.rules import RULES as PIPELINE_RULES
 
 GOLDEN = Path(__file__).parent / "golden"
 SHOP = Path(__file__).parents[2] / "examples" / "shop" / "asyncapi.yaml"
@@ -60,7 +61,7 @@ def test_findings_as_sarif(capsys: pytest.CaptureFixture[str]) -> None:
     assert log["version"] == "2.1.0"
     (run,) = log["runs"]
     known = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
-    assert known == set(RULES)
+    assert known == {*RULES, *(rule.id for rule in PIPELINE_RULES)}
     assert {result["ruleId"] for result in run["results"]} <= known
     assert {result["level"] for result in run["results"]} == {"error", "warning", "note"}
     location = run["results"][0]["locations"][0]
@@ -103,7 +104,7 @@ def test_the_document_is_found_upwards(
 def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["validate", "--rules", "-o", "json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert [row["rule"] for row in listed] == list(RULES)
+    assert [row["rule"] for row in listed] == [*RULES, *(rule.id for rule in PIPELINE_RULES)]
     assert app.main(["validate", "--rules"]) == 0
     assert "PK250" in capsys.readouterr().out
 

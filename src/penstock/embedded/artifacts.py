@@ -12,6 +12,7 @@ import os
 import shutil
 import tarfile
 import time
+import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +80,7 @@ def unpacked(archive: Path) -> Path:
     """Unpack a verified tar archive beside it, once, and give the folder."""
     folder = archive.with_name(archive.name + ".d")
     if not folder.is_dir():
-        fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
+        fresh = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
         try:
             with tarfile.open(archive) as tar:
                 _extract(tar, fresh)

@@ -7,11 +7,13 @@ launcher in front of it drops that one argument.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,15 +125,15 @@ def _launcher_home(home: Path) -> Path:
     text = _LAUNCHER.format(java=shlex.quote(str(home / "bin" / "java")))
     if not command.exists() or command.read_text(encoding="utf-8") != text:
         command.parent.mkdir(parents=True, exist_ok=True)
-        fresh = command.with_name(f"java.{os.getpid()}")
+        fresh = command.with_name(f"java.{uuid.uuid4().hex}")
         fresh.write_text(text, encoding="utf-8")
         fresh.chmod(0o755)
         fresh.replace(command)
     for part in ("lib", "conf", "release"):
         link = shim / part
         if (home / part).exists() and not link.exists():
-            link.unlink(missing_ok=True)
-            link.symlink_to(home / part)
+            with contextlib.suppress(FileExistsError):  # servers start side by side: another was first
+                link.symlink_to(home / part)
     return shim
 
 
