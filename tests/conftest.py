@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock.embedded.kafka import Kafka
     from penstock.embedded.pulsar import Pulsar
     from penstock.embedded.registry import Registry
@@ -21,6 +24,16 @@ settings.register_profile("fast", max_examples=50, **_PATIENT)
 settings.register_profile("ci", max_examples=200, print_blob=True, **_PATIENT)
 settings.register_profile("soak", max_examples=5000, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command run with -v in this process shows logs; the next test shall not."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture
@@ -82,6 +95,17 @@ def secured_pulsar() -> Iterator[Pulsar]:
 
     with Pulsar(secured=True, durable=False) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of this process, as a pipeline makes it."""
+    from penstock.pipeline.session import spark_session
+
+    session = spark_session("tests", master="local[1]")
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
 
 
 @pytest.hookimpl(trylast=True)

@@ -12,13 +12,10 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 COUNT = 500
 
 
-def test_spark_reads_what_spark_wrote(gateway: str, topic: Any) -> None:
+def test_spark_reads_what_spark_wrote(spark: Any, gateway: str, topic: Any) -> None:
     from pyspark.sql import functions as sql
 
-    from penstock.pipeline.session import spark_session
-
     name = topic(3)
-    spark = spark_session("interop", master="local[2]", settings={"spark.ui.enabled": "false"})
     header = sql.array(
         sql.struct(sql.lit("h").alias("key"), sql.lit("v").cast("binary").alias("value"))
     ).alias("headers")
