@@ -67,6 +67,13 @@ class Load:
             assert time.monotonic() < deadline, f"{len(self.acknowledged)} of {goal}"
             time.sleep(0.02)
 
+    def until_sent(self, count: int) -> None:
+        """Wait until so many more were handed to the client, acknowledged or not."""
+        goal, deadline = self.sent + count, time.monotonic() + 60
+        while self.sent < goal:
+            assert time.monotonic() < deadline, f"{self.sent} of {goal}"
+            time.sleep(0.02)
+
     def finish(self) -> None:
         self._stop.set()
         self._thread.join()
@@ -131,7 +138,7 @@ def test_pulsar_dies_and_comes_back_under_load(mortal: Pulsar, start_gateway: An
     plain = Load(gateway.bootstrap, "plain", **{"max.in.flight": 1})
     exact.until(300)
     mortal.kill()
-    time.sleep(1)
+    exact.until_sent(500)
     mortal.start()
     for load in (exact, plain):
         load.until(300)
