@@ -45,6 +45,7 @@ def run_pytest(folder: Path, code: str, ci: str) -> int:
     ).returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "ci", "exit_code"),
     [

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import penstock.gateway.mapping  # noqa: F401  loads every kernel
 from penstock.wire.kernels.jit import kernels
 
@@ -95,6 +97,7 @@ SAME_TESTS = (
 )
 
 
+@pytest.mark.slow
 def test_the_same_tests_pass_as_plain_python() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *SAME_TESTS, "-q", "-p", "no:randomly", "-p", "no:cacheprovider"],
