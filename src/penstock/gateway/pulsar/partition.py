@@ -6,18 +6,18 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, PulsarClient
 from penstock.errors import ApiError, ClusterError, PenstockError, Unreachable
 from penstock.gateway.mapping import KafkaBatch, PulsarBatch
 from penstock.gateway.ports import EARLIEST, LATEST, MAX_TIMESTAMP, Found, Slice
-from penstock.gateway.pulsar.counting import OffsetCounter
+from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.tail import Tail
 from penstock.gateway.pulsar.writer import Writer
 from penstock.gateway.scan import first_at
-from penstock.wire.kafka import ErrorCode, read_batches
+from penstock.wire.kafka import ErrorCode, RecordBatch, read_batches
 from penstock.wire.pulsar import EARLIEST as FIRST_MESSAGE
 from penstock.wire.pulsar import MessageId
 
@@ -37,6 +37,8 @@ _TIME_MARGIN_MS: Final = 60_000
 class Partition:
     """What the gateway holds of one Pulsar topic."""
 
+    _numbering: Numbering = BY_INDEX
+
     def __init__(
         self,
         client: PulsarClient,
@@ -53,7 +55,7 @@ class Partition:
         self._limit = max_batch_bytes
         self._placeholders = placeholders
         self._undecodable = undecodable
-        self.counter = self._counter = OffsetCounter()
+        self.counter = self._counter = self._numbering.counter()
         self._tails: list[Tail] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._start: tuple[int, float] | None = None
@@ -67,6 +69,7 @@ class Partition:
             counter=self._counter,
             max_batch_bytes=max_batch_bytes,
             check=self._check,
+            numbering=self._numbering,
         )
 
     async def close(self) -> None:
@@ -74,6 +77,10 @@ class Partition:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(self.writer.close(), *(tail.close() for tail in self._tails))
+
+    def append(self, batch: RecordBatch) -> Awaitable[int]:
+        """Take a batch now, in the order of the calls; await its offset."""
+        return self.writer.append(batch)
 
     def _check(self, entry: PulsarBatch) -> None:
         """Refuse what Pulsar would not store, or would lose when it compacts."""
@@ -212,6 +219,7 @@ class Partition:
             placeholders=self._placeholders,
             compacted=self.compacted,
             undecodable=self._undecodable,
+            numbering=self._numbering,
         )
         await tail.open(self._client, self._topic, await self._place(offset))
         self._tails.append(tail)
@@ -265,7 +273,13 @@ class Partition:
         """Give the batches from an entry to the end, in order."""
         start = await self.start() if place == FIRST_MESSAGE else 0
         # Compacted: the first batch may have any offset, for the entry was not found by an offset.
-        tail = Tail(offset=start, limit=self._limit, placeholders=True, compacted=True)
+        tail = Tail(
+            offset=start,
+            limit=self._limit,
+            placeholders=True,
+            compacted=True,
+            numbering=self._numbering,
+        )
         await tail.open(self._client, self._topic, place)
         offset = start
         try:

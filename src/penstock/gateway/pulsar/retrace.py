@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.brokers.pulsar import Admin, Delivery, PulsarClient, Reader
 from penstock.errors import ClusterError
+from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.wire.pulsar import EARLIEST, Entry
 
 __all__ = ["Trace", "find_trace"]
@@ -25,12 +27,18 @@ class Trace(NamedTuple):
 
 
 async def find_trace(
-    client: PulsarClient, admin: Admin, topic: str, trace: Trace, *, publish_time: int
+    client: PulsarClient,
+    admin: Admin,
+    topic: str,
+    trace: Trace,
+    *,
+    publish_time: int,
+    numbering: Numbering = BY_INDEX,
 ) -> int | None:
     """Give the offset of an entry; None if it is not found in a few seconds."""
     place = await admin.message_id_by_time(topic, max(0, publish_time - _MARGIN_MS))
     start = place if place is not None and place.entry_id >= 0 else EARLIEST
-    reader = await client.reader(topic, start=start, convert=_trace)
+    reader = await client.reader(topic, start=start, convert=partial(_trace, numbering))
     try:
         async with asyncio.timeout(_SECONDS):
             return await _look(reader, trace)
@@ -49,8 +57,8 @@ async def _look(reader: Reader[tuple[Trace, int] | None], trace: Trace) -> int |
     return None
 
 
-def _trace(delivery: Delivery) -> tuple[Trace, int] | None:
-    entry = delivery.entry
-    if not isinstance(entry, Entry) or entry.first_index < 0:
+def _trace(numbering: Numbering, delivery: Delivery) -> tuple[Trace, int] | None:
+    entry, first = delivery.entry, numbering.first_offset(delivery)
+    if not isinstance(entry, Entry) or first < 0:
         return None
-    return Trace(bytes(entry.producer_name), entry.sequence_id, entry.num_messages), entry.first_index
+    return Trace(bytes(entry.producer_name), entry.sequence_id, entry.num_messages), first

@@ -79,7 +79,7 @@ class PulsarStorage:
         """Take a batch; a partition that is not open yet takes it, in order, as soon as it is."""
         found = self._partitions.get((topic, partition))
         if found is not None:
-            return self._appended(found, found.writer.append(batch))
+            return self._appended(found, found.append(batch))
         waiting = self._waiting.get((topic, partition))
         if waiting is None:
             waiting = self._waiting[topic, partition] = []
@@ -103,7 +103,7 @@ class PulsarStorage:
         else:
             for batch, place in waiting:
                 if not place.done():
-                    place.set_result(self._appended(found, found.writer.append(batch)))
+                    place.set_result(self._appended(found, found.append(batch)))
         finally:
             del self._waiting[topic, index]
 

@@ -14,6 +14,7 @@ from penstock.brokers.pulsar import Delivery, PulsarClient, Reader
 from penstock.errors import ApiError, ClusterError, PenstockError, PulsarRefused, WireError
 from penstock.gateway.mapping import KafkaBatch, Undecodable, entry_to_batch, placeholder
 from penstock.gateway.mapping.undecodable import Reason
+from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.wire.kafka import ErrorCode
 from penstock.wire.pulsar import MessageId
 
@@ -46,6 +47,7 @@ class Tail:
         placeholders: bool,
         compacted: bool = False,
         undecodable: Counter[str] | None = None,
+        numbering: Numbering = BY_INDEX,
     ) -> None:
         self.start = offset
         """The first offset that can be asked for."""
@@ -55,6 +57,8 @@ class Tail:
         self._limit = limit
         self._placeholders = placeholders
         self._compacted = compacted
+        self._numbering = numbering
+        self._holes = compacted or not numbering.continuous
         self._undecodable: Counter[str] = Counter() if undecodable is None else undecodable
         self._held: deque[KafkaBatch] = deque()
         self._size = 0
@@ -126,9 +130,10 @@ class Tail:
         entry = delivery.entry
         if isinstance(entry, WireError):
             return _Gap(-1, Undecodable(Reason.CORRUPT, str(entry), 1, True))
-        base, following = entry.first_index, entry.first_index + entry.num_messages
+        base = self._numbering.first_offset(delivery)
+        following = base + entry.num_messages
         if base < 0 and not entry.is_marker:
-            return _Gap(-1, Undecodable(Reason.CORRUPT, "the broker keeps no index for this entry", 1, True))
+            return _Gap(-1, Undecodable(Reason.CORRUPT, "the entry has no offset", 1, True))
         found = entry_to_batch(entry, base_offset=base, limit=self._limit)
         if isinstance(found, KafkaBatch):
             return found
@@ -157,7 +162,7 @@ class Tail:
             self._skip(item)
         elif item.next_offset > self.end:
             # The broker begins silently with what is left, if what was asked for has been removed.
-            if item.base_offset > self.end and not self._compacted:
+            if item.base_offset > self.end and not self._holes:
                 raise ApiError(f"offset {self.end} was removed", error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
             self.end = item.next_offset
             self._held.append(item)

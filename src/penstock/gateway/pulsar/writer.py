@@ -13,6 +13,7 @@ from penstock.brokers.pulsar import Admin, Producer, PulsarClient, Receipt
 from penstock.errors import ApiError, ClusterError, PenstockError, PulsarRefused, RecordsError
 from penstock.gateway.mapping import PulsarBatch, batch_to_entry
 from penstock.gateway.pulsar.counting import OffsetCounter
+from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.retrace import Trace, find_trace
 from penstock.gateway.pulsar.sequences import Sequences
 from penstock.wire.kafka import ErrorCode, RecordBatch
@@ -61,6 +62,7 @@ class Writer:
         counter: OffsetCounter,
         max_batch_bytes: int,
         check: Callable[[PulsarBatch], None] = lambda entry: None,
+        numbering: Numbering = BY_INDEX,
     ) -> None:
         self._client = client
         self._admin = admin
@@ -68,6 +70,7 @@ class Writer:
         self._counter = counter
         self._max_batch_bytes = max_batch_bytes
         self._check = check
+        self._numbering = numbering
         self._sequences = Sequences()
         self._producers: OrderedDict[str | None, Producer] = OrderedDict()
         self._open: set[_Job] = set()
@@ -150,7 +153,14 @@ class Writer:
     async def _found_again(self, job: _Job, producer: str, sequence: int) -> int:
         """Look for an entry that is stored somewhere; -1 if it is not found."""
         trace = Trace(producer.encode(), sequence, job.batch.record_count)
-        found = await find_trace(self._client, self._admin, self._topic, trace, publish_time=job.publish_time)
+        found = await find_trace(
+            self._client,
+            self._admin,
+            self._topic,
+            trace,
+            publish_time=job.publish_time,
+            numbering=self._numbering,
+        )
         return _UNKNOWN_OFFSET if found is None else found
 
     async def _producer(self, job: _Job) -> Producer:
