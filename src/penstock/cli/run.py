@@ -38,8 +38,9 @@ def command(
     master: Annotated[str, typer.Option(help="The Spark master.")] = "local[*,4]",
 ) -> None:
     """Run a pipeline: at least once, with its progress in the checkpoint; SIGTERM ends it gracefully."""
+    from penstock.pipeline.assembly import sources_of
     from penstock.pipeline.compile import load_pipeline
-    from penstock.pipeline.job import run_once, sources_of, start
+    from penstock.pipeline.job import run_once, start
     from penstock.pipeline.session import spark_session
 
     config = configuration()

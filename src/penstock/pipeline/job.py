@@ -6,22 +6,21 @@ Delivery is at least once: Spark's checkpoint moves on when a batch is written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.contract.credentials import Client, options, reveal
-from penstock.errors import PipelineError
-from penstock.pipeline.compile import CompiledRoute, Pipeline
-from penstock.pipeline.plan.route import FunctionKey
-from penstock.pipeline.stage import COUNTERS, INPUT, OUTPUT_DDL, Stage, StageRoute
+from penstock.pipeline.assembly import Source, sources_of, stage_of
+from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.stage import COUNTERS, INPUT, OUTPUT_DDL, Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["MAX_OFFSETS_PER_TRIGGER", "Progress", "Source", "run_once", "sources_of", "start"]
+__all__ = ["MAX_OFFSETS_PER_TRIGGER", "Progress", "run_once", "start"]
 
 MAX_OFFSETS_PER_TRIGGER: Final = 500_000
 """A micro-batch costs 0.2 s whatever its size: it pays from 200 000 records on."""
@@ -38,74 +37,6 @@ class Progress:
     counts: Mapping[str, int]
     seconds: float
     lag: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """One topic with all routes that receive from it."""
-
-    routes: tuple[CompiledRoute, ...]
-
-    @property
-    def topic(self) -> str:
-        """The topic that is read."""
-        return str(self.routes[0].receive.topic)
-
-    @property
-    def name(self) -> str:
-        """The name of its checkpoint."""
-        return f"{self.routes[0].receive.server}-{self.topic}"
-
-
-def sources_of(pipeline: Pipeline) -> list[Source]:
-    """Group the routes by what they receive from: each topic is read and decoded once."""
-    groups: dict[tuple[str, str | None], list[CompiledRoute]] = {}
-    for route in pipeline.routes:
-        _refuse(route)
-        groups.setdefault((route.receive.server, route.receive.topic), []).append(route)
-    return [Source(routes=tuple(routes)) for routes in groups.values()]
-
-
-def _refuse(route: CompiledRoute) -> None:
-    for stopped, why in _stops(route):
-        if stopped:
-            raise PipelineError(f"route {route.name} cannot run: {why}", next="penstock routes --explain")
-
-
-def _stops(route: CompiledRoute) -> Iterator[tuple[bool, str]]:
-    """Say what this engine cannot do, and whether the route asks for it."""
-    operations = (route.receive, *route.send)
-    declared = any(message.cloud_event for message in route.receive.messages)
-    yield any(operation.protocol != "kafka" for operation in operations), "it leaves Kafka"
-    yield len({operation.server for operation in operations}) > 1, "it goes to another cluster"
-    yield route.document.apply is not None, "it applies a function"
-    yield route.sql is not None, "its condition is Spark's own SQL"
-    yield isinstance(route.plan.key, FunctionKey), "its key is made by a function"
-    yield route.document.events == "plain" or not declared, "its source does not carry CloudEvents"
-
-
-def stage_of(source: Source, pipeline: Pipeline) -> Stage:
-    """Give the stage of a source."""
-    routes = tuple(
-        StageRoute(
-            plan=route.plan,
-            topics=tuple(str(operation.topic) for operation in route.send),
-            dead_topic=_topic_of(pipeline, route.dead_letter_channel),
-        )
-        for route in source.routes
-    )
-    own = source.routes[0].receive.dead_letter_topic
-    name = str(pipeline.contract.info.title if pipeline.contract.info else "pipeline")
-    return Stage(pipeline=name, routes=routes, dead_topic=own or routes[0].dead_topic)
-
-
-def _topic_of(pipeline: Pipeline, channel: str) -> str:
-    from penstock.contract.topics import kafka_topic
-
-    found = kafka_topic(pipeline.contract.channels[channel])
-    if found is None:
-        raise PipelineError(f"channel {channel} has no topic on Kafka")
-    return str(found)
 
 
 def start(

@@ -1,7 +1,8 @@
 """What happens to one Arrow batch of records: decoded once, every route of its source, written as records.
 
 The stage runs inside Spark's Python workers and knows nothing of Spark. One row of its output is one record
-to write; the last row of each batch has no topic and counts what was read, dropped and rejected.
+to write, with the number of its sink; the last row of each batch has no topic and counts what was read,
+dropped and rejected.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,15 +20,17 @@ from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.reading import Mode as EventMode
 from penstock.events.reading import Verdict as Reading
+from penstock.pipeline.arrow.batch import EventColumns
 from penstock.pipeline.arrow.decode import CODES, HEADERS, decode_batch
 from penstock.pipeline.arrow.encode import event_at
 from penstock.pipeline.deadletter import DeadLetter, dead_letter_event
 from penstock.pipeline.plan.route import Mode, RoutePlan
 from penstock.pipeline.plan.verdict import KEEP, REASONS, UNMATCHED, Decision, Verdict
-from penstock.pipeline.reference.route import Output, route_event, route_null
-from penstock.record import Headers, KafkaRecord
+from penstock.pipeline.ports import Checker, Invoked, Invoker, Reader, Routed, Target
+from penstock.pipeline.reference.route import route_event, route_null
+from penstock.record import KafkaRecord
 
-__all__ = ["COUNTERS", "INPUT", "OUTPUT", "OUTPUT_DDL", "Stage", "StageRoute"]
+__all__ = ["COUNTERS", "INPUT", "OUTPUT", "OUTPUT_DDL", "Stage", "StageRoute", "read_cloud_events"]
 
 INPUT: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 COUNTERS: Final = ("n_in", "n_out", "n_dead", "n_unmatched", "n_dropped")
@@ -37,15 +40,21 @@ OUTPUT: Final = pa.schema(
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("headers", HEADERS),
+        ("sink", pa.int32()),
         *((name, pa.int64()) for name in COUNTERS),
     ]
 )
 OUTPUT_DDL: Final = (
-    "topic string, key binary, value binary, headers array<struct<key:string,value:binary>>, "
+    "topic string, key binary, value binary, headers array<struct<key:string,value:binary>>, sink int, "
     + ", ".join(f"{name} bigint" for name in COUNTERS)
 )
 _FOREIGN: Final = CODES[Reading.FOREIGN]
 _BINARY, _STRUCTURED = KafkaBinding(mode=EventMode.BINARY), KafkaBinding(mode=EventMode.STRUCTURED)
+
+
+def read_cloud_events(batch: pa.RecordBatch) -> EventColumns:
+    """Read a batch of CloudEvents, in either mode."""
+    return decode_batch(batch.column("value"), batch.column("headers"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,22 +62,36 @@ class StageRoute:
     """One route as the workers need it."""
 
     plan: RoutePlan
-    topics: tuple[str, ...]
-    dead_topic: str
+    targets: tuple[Target, ...]
+    dead: Target
+    invoker: Invoker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """An event that a route has kept and what belongs to it."""
+
+    routed: Routed
+    structured: bool
+    null_value: bool
+    row: int
 
 
 @dataclass(slots=True)
 class _Rows:
-    """The records that a batch becomes."""
+    """The records that a batch becomes, and the events that wait for a function, by route."""
 
     topics: list[str | None] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
     headers: list[list[tuple[str, bytes | None]]] = field(default_factory=list)
+    sinks: list[int | None] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    waiting: dict[str, list[_Leaving]] = field(default_factory=dict)
 
-    def add(self, topic: str | None, record: KafkaRecord) -> None:
-        self.topics.append(topic)
+    def add(self, target: Target | None, record: KafkaRecord) -> None:
+        self.topics.append(target.topic if target else None)
+        self.sinks.append(target.sink if target else None)
         self.keys.append(record.key)
         self.values.append(record.value)
         self.headers.append(list(record.headers))
@@ -80,8 +103,10 @@ class Stage:
 
     pipeline: str
     routes: tuple[StageRoute, ...]
-    dead_topic: str
+    dead: Target
     """Where records go that fail before any route."""
+    reader: Reader = read_cloud_events
+    checks: tuple[Checker, ...] = ()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do what `mapInArrow` asks for."""
@@ -90,7 +115,9 @@ class Stage:
 
     def process(self, batch: pa.RecordBatch, *, now: int) -> pa.RecordBatch:
         """Route one batch; `now` is the moment in microseconds."""
-        events = decode_batch(batch.column("value"), batch.column("headers"))
+        events = self.reader(batch)
+        for check in self.checks:
+            events = check(events, batch)
         rows = _Rows()
         rows.counts["n_in"] = batch.num_rows
         codes, reasons, structured = (
@@ -98,59 +125,76 @@ class Stage:
             events.reason.to_pylist(),
             events.structured.to_pylist(),
         )
-        keys = batch.column("key").to_pylist()
         for row in range(batch.num_rows):
             if codes[row] is None:
-                foreign = tuple((h["key"], h["value"]) for h in events.foreign[row].as_py())
-                self._route(event_at(events, row), keys[row], foreign, structured[row], batch, row, now, rows)
+                self._route(events, structured[row], batch, row, now, rows)
             else:
                 self._not_an_event(codes[row], reasons[row], batch, row, rows)
+        self._invoke(batch, rows)
         return self._written(rows)
 
     # Events
 
     def _route(
-        self,
-        event: CloudEvent,
-        key: bytes | None,
-        foreign: Headers,
-        structured: bool,
-        batch: pa.RecordBatch,
-        row: int,
-        now: int,
-        rows: _Rows,
+        self, events: EventColumns, structured: bool, batch: pa.RecordBatch, row: int, now: int, rows: _Rows
     ) -> None:
+        event, record = event_at(events, row), _record(batch, row)
+        foreign = tuple((pair["key"], pair["value"]) for pair in events.foreign[row].as_py())
         verdicts = []
         for route in self.routes:
-            routed = route_event(route.plan, event, key=key, now=now)
-            verdicts.append(routed.verdict)
-            for output in routed.outputs:
-                self._write(route, output, foreign, structured, batch, row, rows)
-            self._account(route, routed.verdict, batch, row, rows)
+            found = route_event(route.plan, event, key=record.key, now=now)
+            verdicts.append(found.verdict)
+            for output in found.outputs:
+                routed = Routed(event=output.event, key=output.key, headers=foreign, record=record)
+                self._leave(route, _Leaving(routed, structured, output.null_value, row), batch, rows)
+            self._account(route, found.verdict, batch, row, rows)
         if all(verdict == UNMATCHED for verdict in verdicts):
             rows.counts["n_unmatched"] += 1
 
-    def _write(
-        self,
-        route: StageRoute,
-        output: Output,
-        foreign: Headers,
-        structured: bool,
-        batch: pa.RecordBatch,
-        row: int,
-        rows: _Rows,
+    def _leave(self, route: StageRoute, leaving: _Leaving, batch: pa.RecordBatch, rows: _Rows) -> None:
+        if route.invoker is None:
+            self._write(route, leaving.routed.event, leaving, batch, rows)
+        else:
+            rows.waiting.setdefault(route.plan.name, []).append(leaving)
+
+    def _invoke(self, batch: pa.RecordBatch, rows: _Rows) -> None:
+        for route in self.routes:
+            waiting = rows.waiting.get(route.plan.name, ())
+            if route.invoker is not None and waiting:
+                results = route.invoker([leaving.routed for leaving in waiting])
+                for leaving, invoked in zip(waiting, results, strict=True):
+                    self._invoked(route, leaving, invoked, batch, rows)
+
+    def _invoked(
+        self, route: StageRoute, leaving: _Leaving, invoked: Invoked, batch: pa.RecordBatch, rows: _Rows
     ) -> None:
-        wanted = route.plan.mode is Mode.STRUCTURED or (route.plan.mode is Mode.KEEP and structured)
+        for event in invoked.events:
+            null = event.data is None and leaving.null_value
+            self._write(route, event, replace(leaving, null_value=null), batch, rows)
+        if invoked.code is not None:
+            self._bury(route, invoked.code, invoked.reason, batch, leaving.row, rows, invoked.attempts)
+        elif not invoked.events:
+            rows.counts["n_dropped"] += 1
+        if invoked.receipt is not None:
+            rows.add(invoked.receipt.target, _BINARY.encode(invoked.receipt.event))
+
+    def _write(
+        self, route: StageRoute, event: CloudEvent, leaving: _Leaving, batch: pa.RecordBatch, rows: _Rows
+    ) -> None:
+        routed, mode = leaving.routed, route.plan.mode
+        wanted = mode is Mode.STRUCTURED or (mode is Mode.KEEP and leaving.structured)
         # A tombstone stays one: no data is a null value, which only binary mode can say.
-        binding = _STRUCTURED if wanted and not output.null_value else _BINARY
+        binding = _STRUCTURED if wanted and not leaving.null_value else _BINARY
         try:
-            record = binding.encode(output.event, key=output.key, headers=foreign)
+            for target in route.targets:
+                if target.writer is None:
+                    record = binding.encode(event, key=routed.key, headers=routed.headers)
+                else:
+                    record = target.writer(event, routed.key, routed.headers)
+                rows.add(target, record)
+                rows.counts["n_out"] += 1
         except CannotEncode as exc:
-            self._bury(route, "cannot-encode", str(exc), batch, row, rows)
-            return
-        for topic in route.topics:
-            rows.add(topic, record)
-            rows.counts["n_out"] += 1
+            self._bury(route, "cannot-encode", str(exc), batch, leaving.row, rows)
 
     def _account(
         self, route: StageRoute, verdict: Verdict, batch: pa.RecordBatch, row: int, rows: _Rows
@@ -173,17 +217,24 @@ class Stage:
         for route in self.routes:
             verdict = route_null(route.plan)
             if verdict == KEEP:
-                for topic in route.topics:
-                    rows.add(topic, record)
+                for target in route.targets:
+                    rows.add(target, record)
                     rows.counts["n_out"] += 1
             self._account(route, verdict, batch, row, rows)
 
     def _bury(
-        self, route: StageRoute | None, code: str, reason: str, batch: pa.RecordBatch, row: int, rows: _Rows
+        self,
+        route: StageRoute | None,
+        code: str,
+        reason: str,
+        batch: pa.RecordBatch,
+        row: int,
+        rows: _Rows,
+        attempt: int = 1,
     ) -> None:
-        name, topic = (route.plan.name, route.dead_topic) if route else (None, self.dead_topic)
-        letter = DeadLetter(record=_record(batch, row), code=code, reason=reason, route=name)
-        rows.add(topic, _BINARY.encode(dead_letter_event(letter, self.pipeline), key=letter.record.key))
+        name, target = (route.plan.name, route.dead) if route else (None, self.dead)
+        letter = DeadLetter(record=_record(batch, row), code=code, reason=reason, route=name, attempt=attempt)
+        rows.add(target, _BINARY.encode(dead_letter_event(letter, self.pipeline), key=letter.record.key))
         rows.counts["n_dead"] += 1
 
     def _written(self, rows: _Rows) -> pa.RecordBatch:
@@ -196,6 +247,7 @@ class Stage:
             "key": rows.keys,
             "value": rows.values,
             "headers": headers,
+            "sink": rows.sinks,
             **counters,
         }
         return pa.RecordBatch.from_pydict(columns, schema=OUTPUT)

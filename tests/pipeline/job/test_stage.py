@@ -17,6 +17,7 @@ from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.deadletter import DeadLetter, dead_letter_event, read_dead_letter, restore
 from penstock.pipeline.plan.route import Mode, RoutePlan, Tombstones
 from penstock.pipeline.plan.sql import parse_sql
+from penstock.pipeline.ports import Target
 from penstock.pipeline.stage import COUNTERS, Stage, StageRoute
 from penstock.record import KafkaRecord
 
@@ -26,8 +27,8 @@ PLAN = RoutePlan(name="large", where=parse_sql("type = 'placed' AND data.total >
 def stage(plan: RoutePlan = PLAN) -> Stage:
     return Stage(
         pipeline="shop",
-        routes=(StageRoute(plan=plan, topics=("out",), dead_topic="dead.route"),),
-        dead_topic="dead.source",
+        routes=(StageRoute(plan=plan, targets=(Target(topic="out"),), dead=Target(topic="dead.route")),),
+        dead=Target(topic="dead.source"),
     )
 
 

@@ -1,0 +1,90 @@
+"""The joints of a stage: what reads a batch, what checks it, what runs a function on it, what writes it.
+
+Each is a value that travels to Spark's workers, so it must pickle and must not know Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.events import CloudEvent
+from penstock.pipeline.arrow.batch import EventColumns
+from penstock.record import Headers, KafkaRecord
+
+__all__ = ["Checker", "Invoked", "Invoker", "Reader", "Receipt", "Routed", "Target", "Writer"]
+
+
+class Reader(Protocol):
+    """Makes events of the records of a batch; what is no event has a code and a reason."""
+
+    def __call__(self, batch: pa.RecordBatch) -> EventColumns:
+        """Give the events, one row a record."""
+
+
+class Checker(Protocol):
+    """Holds events against the contract.
+
+    It fills code and reason of those that do not fit, and may give data in another form (Avro as JSON).
+    """
+
+    def __call__(self, events: EventColumns, batch: pa.RecordBatch) -> EventColumns:
+        """Give the events again; rows that have a code already stay as they are."""
+
+
+class Writer(Protocol):
+    """Makes a record of an event, in another way than the binding's two modes; CannotEncode if it cannot."""
+
+    def __call__(self, event: CloudEvent, key: bytes | None, headers: Headers) -> KafkaRecord:
+        """Write one event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a route sends to: the number of the sink in the job's list, and the topic there."""
+
+    topic: str
+    sink: int = 0
+    writer: Writer | None = None
+    """None: CloudEvents in the route's mode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """An event that a route has kept, on its way into the route's function."""
+
+    event: CloudEvent
+    key: bytes | None
+    headers: Headers
+    record: KafkaRecord
+    """The record as it was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """A completion event, to be written after the outcome that it tells of is durable."""
+
+    event: CloudEvent
+    target: Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invoked:
+    """What a function made of one event: events, nothing, or a dead letter."""
+
+    events: tuple[CloudEvent, ...] = ()
+    code: str | None = None
+    """Set if the event goes to the dead letters."""
+    reason: str = ""
+    attempts: int = 1
+    receipt: Receipt | None = None
+
+
+class Invoker(Protocol):
+    """Runs a function of the user on events, in order, with its retries and within its bounds."""
+
+    def __call__(self, events: Sequence[Routed]) -> Sequence[Invoked]:
+        """Give what became of each event; never raises for what the function does."""
