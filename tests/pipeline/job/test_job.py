@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PipelineError
-from penstock.pipeline.compile import Pipeline, check_pipeline
 from penstock.pipeline.assembly import sources_of, stage_of
+from penstock.pipeline.compile import Pipeline, check_pipeline
 
 SHOP = Path(__file__).parents[3] / "examples" / "shop"
 
@@ -40,5 +40,8 @@ def test_routes_of_one_topic_share_a_source() -> None:
     (source,) = sources_of(two)
     assert (source.topic, source.name) == ("orders.placed", "kafka-orders.placed")
     stage = stage_of(source, two)
-    assert [route.topics for route in stage.routes] == [("orders.large",), ("orders.dead",)]
+    assert [[target.topic for target in route.targets] for route in stage.routes] == [
+        ["orders.large"],
+        ["orders.dead"],
+    ]
     assert (stage.pipeline, stage.dead.topic) == ("shop", "orders.dead")
