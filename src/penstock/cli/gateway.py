@@ -64,7 +64,9 @@ Advertise = Annotated[
 Namespace = Annotated[
     str, typer.Option("--default-namespace", metavar="TENANT/NS", help="Where short topic names are.")
 ]
-OffsetsOption = Annotated[Offsets, typer.Option("--offsets", help="What an offset is made of.")]
+OffsetsOption = Annotated[
+    Offsets, typer.Option("--offsets", help="index: the broker's count; packed: the message id.")
+]
 UndecodableOption = Annotated[
     Undecodable, typer.Option("--undecodable", help="What becomes of entries that cannot be decoded.")
 ]
@@ -93,12 +95,6 @@ def command(
     """Serve Kafka clients from Pulsar until SIGTERM or Ctrl-C."""
     if apis:
         return _print_apis()
-    if offsets is Offsets.PACKED:
-        raise UsageError(
-            "the gateway does not run with packed offsets yet",
-            why="They are for brokers that keep no index; only the packing itself is built.",
-            next="let the broker keep the index: penstock gateway says which settings are missing",
-        )
     from penstock.gateway.process import run
 
     options = replace(
@@ -107,6 +103,7 @@ def command(
         metrics=_metrics_address(metrics_listen),
         default_namespace=_namespace(default_namespace),
         placeholders=undecodable is Undecodable.PLACEHOLDER,
+        packed=offsets is Offsets.PACKED,
         node_id=node_id,
     )
     output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)

@@ -28,6 +28,7 @@ from penstock.gateway.handler import Services
 from penstock.gateway.health import Answer, Health
 from penstock.gateway.metrics import CONTENT_TYPE, Counted, Metrics, Reading
 from penstock.gateway.pulsar.names import Names
+from penstock.gateway.pulsar.partition import Partition
 from penstock.gateway.pulsar.storage import PulsarStorage
 from penstock.gateway.server import Server
 from penstock.gateway.startup import check_broker
@@ -65,6 +66,8 @@ class Options:
     default_namespace: str = "public/default"
     placeholders: bool = False
     """Whether an entry that cannot be decoded becomes a placeholder instead of an error."""
+    packed: bool = False
+    """Whether offsets are packed message ids, for brokers without the index."""
     node_id: int = 1
 
 
@@ -96,6 +99,7 @@ class Gateway:
             names=Names(default_namespace=options.default_namespace),
             node_id=options.node_id,
             placeholders=options.placeholders,
+            partitions=_partitions(options),
         )
         self.metrics = Metrics(self._reading)
         self._servers: list[Server] = []
@@ -128,7 +132,7 @@ class Gateway:
 
     async def _check_broker(self) -> list[str]:
         try:
-            return await check_broker(self._admin)
+            return await check_broker(self._admin, packed=self.options.packed)
         except Unreachable as exc:
             if self.options.admin is not None:
                 raise
@@ -231,6 +235,15 @@ async def _listen(start: Callable[[str, int], Any], address: Host) -> Host:
             f"cannot listen on {address}: {exc.strerror or exc}",
             next="choose an address of this machine and a port from 1024 on",
         ) from exc
+
+
+def _partitions(options: Options) -> type[Partition]:
+    if not options.packed:
+        return Partition
+    # Only here, because it brings kernels of its own.
+    from penstock.gateway.pulsar.packed_partition import PackedPartition
+
+    return PackedPartition
 
 
 def _tls(options: Options) -> ssl.SSLContext | None:

@@ -5,14 +5,14 @@ The settings are those of the broker that answers; all brokers of a cluster shou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.brokers.pulsar import Admin
 from penstock.errors import ClusterError, Unreachable
 
-__all__ = ["WANTED", "Finding", "Wanted", "check_broker", "judge"]
+__all__ = ["WANTED", "WANTED_PACKED", "Finding", "Wanted", "check_broker", "judge"]
 
 _INDEX: Final = "AppendIndexMetadataInterceptor"
 _PACKAGE: Final = "org.apache.pulsar.common.intercept"
@@ -20,6 +20,10 @@ _PACKAGE: Final = "org.apache.pulsar.common.intercept"
 
 def _is(word: str) -> Callable[[str], bool]:
     return lambda value: value.strip().lower() == word
+
+
+def _at_most(number: int) -> Callable[[str], bool]:
+    return lambda value: value.strip().isdecimal() and int(value) <= number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,7 @@ class Wanted:
     fatal: bool = False
 
 
-WANTED: Final = (
+_INDEXED: Final = (
     Wanted(
         setting="brokerEntryMetadataInterceptors",
         is_right=lambda value: _INDEX in value,
@@ -48,6 +52,8 @@ WANTED: Final = (
         line="exposingBrokerEntryMetadataToClientEnabled=true",
         fatal=True,
     ),
+)
+_ALWAYS: Final = (
     Wanted(
         setting="brokerDeduplicationEnabled",
         is_right=_is("true"),
@@ -61,6 +67,24 @@ WANTED: Final = (
         line="brokerDeleteInactiveTopicsEnabled=false",
     ),
 )
+_NUMBERED: Final = (
+    Wanted(
+        setting="managedLedgerMaxEntriesPerLedger",
+        is_right=_at_most(100_000),
+        otherwise="a packed offset has numbers for 131072 entries of a ledger, and what is behind has none",
+        line="managedLedgerMaxEntriesPerLedger=50000",
+    ),
+    Wanted(
+        setting="managedLedgerMinLedgerRolloverTimeMinutes",
+        is_right=_is("0"),
+        otherwise="a busy ledger gets more entries than it may have, until it is that old",
+        line="managedLedgerMinLedgerRolloverTimeMinutes=0",
+    ),
+)
+WANTED: Final = (*_INDEXED, *_ALWAYS)
+"""For offsets by the index."""
+WANTED_PACKED: Final = (*_NUMBERED, *_ALWAYS)
+"""For packed offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,34 +103,46 @@ class Finding:
         )
 
 
-def judge(settings: Mapping[str, str]) -> list[Finding]:
+def judge(settings: Mapping[str, str], wants: Sequence[Wanted] = WANTED) -> list[Finding]:
     """Compare a broker's settings with what is wanted.
 
     >>> [finding.wanted.setting for finding in judge({"brokerDeduplicationEnabled": "true"})][0]
     'brokerEntryMetadataInterceptors'
     """
     found = []
-    for wanted in WANTED:
+    for wanted in wants:
         value = settings.get(wanted.setting)
         if value is None or not wanted.is_right(str(value)):
             found.append(Finding(wanted, None if value is None else str(value)))
     return found
 
 
-async def check_broker(admin: Admin) -> list[str]:
+async def check_broker(admin: Admin, *, packed: bool = False) -> list[str]:
     """Give a warning for each setting that should be changed; raise if one makes serving impossible."""
     try:
-        findings = judge(await admin.broker_settings())
+        settings = await admin.broker_settings()
     except Unreachable:
         raise
     except ClusterError as exc:
         # Only a super user may read them; the gateway itself needs less.
         return [f"the broker's settings cannot be checked: {exc}"]
+    if packed:
+        return _check_packed(settings)
+    findings = judge(settings)
     fatal = [finding for finding in findings if finding.wanted.fatal]
     if fatal:
         raise ClusterError(
             "this Pulsar cannot serve Kafka clients as it is configured",
             why="\n".join(f"{each.wanted.setting}: {each.wanted.otherwise}" for each in fatal),
-            next="write into broker.conf and restart: " + "; ".join(each.wanted.line for each in fatal),
+            next="write into broker.conf and restart: "
+            + "; ".join(each.wanted.line for each in fatal)
+            + "; or serve without the index: --offsets packed",
         )
     return [str(finding) for finding in findings]
+
+
+def _check_packed(settings: Mapping[str, str]) -> list[str]:
+    advice = [str(finding) for finding in judge(settings, WANTED_PACKED)]
+    if not judge(settings, _INDEXED):
+        advice.append("this broker keeps the index; next: --offsets index, for offsets without holes")
+    return advice

@@ -4,7 +4,7 @@
 |--------------|-------------------------------------------------------------------------------------|
 | produce      | `batch_to_entry`: a produced RecordBatch to a PulsarBatch, ready for `send_frame`    |
 | fetch        | `entry_to_batch`: an Entry to a KafkaBatch or a verdict; `placeholder` for a verdict |
-| undecodable  | `Undecodable`, `Reason`: chunked, encrypted, corrupt, marker                        |
+| undecodable  | `Undecodable`, `Reason`: chunked, encrypted, corrupt, marker, unnumbered            |
 | escape       | headers that are not text, as properties                                            |
 | to_pulsar    | the kernel below `produce`                                                          |
 | to_kafka     | the kernel below `fetch`                                                            |

@@ -15,6 +15,7 @@ class Reason(Enum):
     CHUNK = "chunked"
     ENCRYPTED = "encrypted"
     CORRUPT = "corrupt"
+    UNNUMBERED = "unnumbered"
 
 
 @dataclass(frozen=True, slots=True)

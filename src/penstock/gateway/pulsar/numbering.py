@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -21,6 +22,8 @@ class Numbering(NamedTuple):
     """Makes what knows the offsets of entries that were just produced."""
     continuous: bool
     """Whether a hole between two entries means that something was removed."""
+    largest_batch: int = sys.maxsize
+    """How many messages of an entry have offsets of their own."""
 
 
 def _index(delivery: Delivery) -> int:

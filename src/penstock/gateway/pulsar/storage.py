@@ -45,6 +45,7 @@ class PulsarStorage:
         advertised: Mapping[str, tuple[str, int]] | None = None,
         max_batch_bytes: int = 5 * 1024 * 1024,
         placeholders: bool = False,
+        partitions: type[Partition] = Partition,
     ) -> None:
         self.topics = PulsarTopics(client, admin, names, on_change=self._gone)
         self.undecodable: Counter[str] = Counter()
@@ -56,6 +57,7 @@ class PulsarStorage:
         self._admin = admin
         self._max_batch_bytes = max_batch_bytes
         self._placeholders = placeholders
+        self._kind = partitions
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._waiting: dict[tuple[str, int], _Waiting] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,7 +146,7 @@ class PulsarStorage:
         return self._partitions.get((topic, index)) or self._new_partition(topic, index, place, compacted)
 
     def _new_partition(self, topic: str, index: int, place: Place, compacted: bool) -> Partition:
-        found = self._partitions[topic, index] = Partition(
+        found = self._partitions[topic, index] = self._kind(
             self._client,
             self._admin,
             place.partition(index),

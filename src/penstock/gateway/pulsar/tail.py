@@ -16,7 +16,7 @@ from penstock.gateway.mapping import KafkaBatch, Undecodable, entry_to_batch, pl
 from penstock.gateway.mapping.undecodable import Reason
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.wire.kafka import ErrorCode
-from penstock.wire.pulsar import MessageId
+from penstock.wire.pulsar import Entry, MessageId
 
 __all__ = ["Stuck", "Tail"]
 
@@ -131,16 +131,23 @@ class Tail:
         if isinstance(entry, WireError):
             return _Gap(-1, Undecodable(Reason.CORRUPT, str(entry), 1, True))
         base = self._numbering.first_offset(delivery)
-        following = base + entry.num_messages
+        following = base + min(entry.num_messages, self._numbering.largest_batch)
         if base < 0 and not entry.is_marker:
-            return _Gap(-1, Undecodable(Reason.CORRUPT, "the entry has no offset", 1, True))
-        found = entry_to_batch(entry, base_offset=base, limit=self._limit)
+            return _Gap(-1, Undecodable(Reason.UNNUMBERED, "the entry has no offset", 1, True))
+        found = self._too_many(entry) or entry_to_batch(entry, base_offset=base, limit=self._limit)
         if isinstance(found, KafkaBatch):
             return found
         if self._placeholders and not found.may_leave_hole:
             self._undecodable[found.reason.value] += 1
             return placeholder(found, base_offset=base, timestamp=entry.publish_time)
         return _Gap(following if base >= 0 else 0, found)
+
+    def _too_many(self, entry: Entry) -> Undecodable | None:
+        most = self._numbering.largest_batch
+        if entry.num_messages <= most:
+            return None
+        detail = f"{entry.num_messages} messages in one entry, and offsets for {most}"
+        return Undecodable(Reason.UNNUMBERED, detail)
 
     async def _fill(self, reader: Reader[KafkaBatch | _Gap]) -> None:
         try:
@@ -177,8 +184,12 @@ class Tail:
         if not verdict.may_leave_hole and (gap.next_offset < 0 or gap.next_offset > self.end):
             self._undecodable[verdict.reason.value] += 1
             raise Stuck(
-                f"offset {self.end} cannot be read ({verdict.reason.value}: {verdict.detail}); seek past it",
+                f"offset {self.end} cannot be read ({verdict}); seek {_past(gap)}",
                 error_code=ErrorCode.CORRUPT_MESSAGE,
             )
         self.end = max(self.end, gap.next_offset)
         self._news.set()
+
+
+def _past(gap: _Gap) -> str:
+    return "past it" if gap.next_offset < 0 else f"to {gap.next_offset}"
