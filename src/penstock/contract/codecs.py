@@ -43,15 +43,15 @@ def first_error(validator: Any, value: JsonValue) -> SchemaProblem | None:
     return None if error is None else SchemaProblem(error.message, list(error.instance_path))
 
 
-def parse_avro(definition: JsonValue) -> Any:
-    """Parse an Avro schema."""
+def parse_avro(definition: JsonValue, names: dict[str, Any] | None = None) -> Any:
+    """Parse an Avro schema; its named types are added to `names`."""
     try:
         from fastavro.schema import SchemaParseException, UnknownType, parse_schema
     except ImportError as exc:
         raise MissingExtra("contract", "fastavro", purpose="reading Avro schemas") from exc
     _check_avro_shape(definition, ())
     try:
-        return parse_schema(definition)
+        return parse_schema(definition, named_schemas=names)
     except UnknownType as exc:
         raise SchemaProblem(f"the type {_type_name(exc.name)} is not known") from exc
     except SchemaParseException as exc:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
 
-from penstock.contract.codecs import SchemaProblem, compile_json_schema, first_error, parse_avro
+from penstock.contract.avro_values import AvroValues
+from penstock.contract.codecs import SchemaProblem, compile_json_schema, first_error
 from penstock.contract.document import Contract
 from penstock.contract.effort import MAX_EFFORT, effort
 from penstock.contract.finding import Report
@@ -17,10 +19,13 @@ from penstock.contract.schema import Schema, SchemaFormat
 
 __all__ = ["check_schemas"]
 
+FirstError = Callable[[JsonValue], SchemaProblem | None]
+"""Says why a value does not fit a schema."""
+
 
 def check_schemas(contract: Contract, report: Report) -> None:
     """Report schemas that do not compile and examples that do not fit."""
-    compiled: dict[int, Any] = {}
+    compiled: dict[int, FirstError | None] = {}
     for schema in contract.schemas:
         compiled[id(schema)] = _CHECKS.get(schema.format, _accept)(schema, report)
     for message in _messages(contract):
@@ -29,22 +34,23 @@ def check_schemas(contract: Contract, report: Report) -> None:
             _check_example(message, example, compiled, report)
 
 
-def _check_json(schema: Schema, report: Report) -> Any:
+def _check_json(schema: Schema, report: Report) -> FirstError | None:
     try:
-        return compile_json_schema(schema.definition)
+        return partial(first_error, compile_json_schema(schema.definition))
     except SchemaProblem as problem:
         report.add(rules.BAD_JSON_SCHEMA, _inside(schema, problem.path), problem=problem.message)
         return None
 
 
-def _check_avro(schema: Schema, report: Report) -> Any:
+def _check_avro(schema: Schema, report: Report) -> FirstError | None:
     try:
-        parse_avro(schema.definition)
+        return AvroValues(schema.definition).first_error
     except SchemaProblem as problem:
         report.add(rules.BAD_AVRO, _descend(schema.node, problem.path), problem=problem.message)
+        return None
 
 
-def _accept(_schema: Schema, _report: Report) -> Any:
+def _accept(_schema: Schema, _report: Report) -> FirstError | None:
     return None
 
 
@@ -90,7 +96,7 @@ def _check_headers(message: MessageTrait, report: Report) -> None:
 
 
 def _check_example(
-    message: MessageTrait, example: MessageExample, compiled: dict[int, Any], report: Report
+    message: MessageTrait, example: MessageExample, compiled: dict[int, FirstError | None], report: Report
 ) -> None:
     payload = message.payload if isinstance(message, Message) else None
     parts: tuple[tuple[str, Schema | None, JsonValue], ...] = (
@@ -98,14 +104,14 @@ def _check_example(
         ("payload", payload, example.payload),
     )
     for part, schema, value in parts:
-        validator = compiled.get(id(schema))
-        if schema is None or validator is None or example.node.get(part) is None:
+        check = compiled.get(id(schema))
+        if schema is None or check is None or example.node.get(part) is None:
             continue
         if effort(schema.definition, value) > MAX_EFFORT:
             problem_text = "checking this example would take too many steps"
             report.add(reading.TOO_LARGE, example.at(part), problem=problem_text)
             continue
-        problem = first_error(validator, value)
+        problem = check(value)
         if problem is not None:
             node = _descend(example.at(part), problem.path)
             report.add(rules.EXAMPLE_BREAKS_SCHEMA, node, part=part, problem=problem.message)
