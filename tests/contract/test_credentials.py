@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,40 @@ def test_no_option_shows_a_secret(client: Client) -> None:
     )
     shown = repr(options(Connection(address="h:1", mechanism="PLAIN", security=security), client))
     assert not any(secret in shown for secret in ("hunter2", "sesame", "swordfish"))
+
+
+OAUTH = Connection(
+    address="host:9093",
+    tls=True,
+    mechanism="OAUTHBEARER",
+    token_url="https://login.example.com/token",
+    security=Security(username="app", password=Secret("s3cret")),
+)
+
+
+def test_oauthbearer_is_the_flow_of_client_credentials() -> None:
+    confluent, spark = options(OAUTH, Client.CONFLUENT_KAFKA), options(OAUTH, Client.SPARK_KAFKA)
+    assert "s3cret" not in repr((confluent, spark))
+    assert reveal(confluent) == {
+        "bootstrap.servers": "host:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "app",
+        "sasl.oauthbearer.client.secret": "s3cret",
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example.com/token",
+    }
+    assert reveal(spark)["kafka.sasl.jaas.config"].endswith('clientId="app" clientSecret="s3cret";')
+    assert reveal(spark)["kafka.sasl.oauthbearer.token.endpoint.url"] == "https://login.example.com/token"
+
+
+def test_librdkafka_knows_these_options() -> None:
+    from confluent_kafka.admin import AdminClient
+
+    AdminClient(dict(reveal(options(OAUTH, Client.CONFLUENT_KAFKA))))
+
+
+def test_oauthbearer_without_a_token_endpoint_says_so() -> None:
+    with pytest.raises(ConfigError, match="something is missing") as caught:
+        options(replace(OAUTH, token_url=None), Client.CONFLUENT_KAFKA)
+    assert "token_url" in str(caught.value.next)

@@ -32,6 +32,7 @@ class Security:
     username: str | None = None
     password: Secret | None = None
     token: Secret | None = None
+    token_url: str | None = None
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None

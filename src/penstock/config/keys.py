@@ -92,6 +92,11 @@ def _security(owner: str) -> Iterable[Key]:
         ("username", TEXT, "User name for SASL or basic authentication."),
         ("password", SECRET, "Its password, best as `${env:NAME}` or `${file:PATH}`."),
         ("token", SECRET, "Bearer token: Pulsar's JWT, or the token of a registry."),
+        (
+            "token_url",
+            TEXT,
+            "Where oauthbearer gets its tokens, with user name and password as client id and secret.",
+        ),
         ("ca_file", PATH, "Certificates that are trusted, in PEM form."),
         ("cert_file", PATH, "Our own certificate, for mutual TLS."),
         ("key_file", PATH, "The private key of that certificate."),

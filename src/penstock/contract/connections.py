@@ -37,12 +37,19 @@ def connect(
     name: str, server: Server, extra: tuple[SecurityScheme, ...], context: Context | None
 ) -> Connection:
     """Give the connection to a server; `extra` are the security schemes of the operation."""
-    mechanism = _mechanism((*server.security, *extra)) if family_of(server) == "kafka" else None
+    schemes = (*server.security, *extra)
+    mechanism = _mechanism(schemes) if family_of(server) == "kafka" else None
+    token_url = _token_url(schemes)
     tls = server.protocol.lower() in SECURE
     if context is None or name not in context.server_names:
-        return Connection(address=_address(name, server), tls=tls, mechanism=mechanism)
+        return Connection(address=_address(name, server), tls=tls, mechanism=mechanism, token_url=token_url)
     known = context.server(name)
-    return replace(_from_context(known.security, tls, mechanism), address=known.address, admin=known.admin)
+    return replace(
+        _from_context(known.security, tls, mechanism),
+        address=known.address,
+        admin=known.admin,
+        token_url=known.security.token_url or token_url,
+    )
 
 
 def connect_registry(url: str, context: Context | None) -> Connection:
@@ -72,6 +79,11 @@ def _from_context(security: Security, tls: bool, mechanism: str | None) -> Conne
 def _mechanism(schemes: tuple[SecurityScheme, ...]) -> str | None:
     """The first alternative that is a SASL mechanism: one of the list suffices."""
     return next((found for s in schemes if (found := MECHANISMS.get(s.type or ""))), None)
+
+
+def _token_url(schemes: tuple[SecurityScheme, ...]) -> str | None:
+    flows = (scheme.flows.client_credentials for scheme in schemes if scheme.flows is not None)
+    return next((flow.token_url for flow in flows if flow is not None and flow.token_url), None)
 
 
 def _address(name: str, server: Server) -> str:

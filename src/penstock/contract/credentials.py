@@ -42,6 +42,8 @@ class Connection:
     tls: bool = False
     mechanism: str | None = None
     """The SASL mechanism; None without SASL."""
+    token_url: str | None = None
+    """Where OAUTHBEARER gets its tokens, by the flow of client credentials."""
     security: Security = Security()
 
     @property
@@ -60,6 +62,11 @@ _PROTOCOLS: Final = {
 
 def options(connection: Connection, client: Client) -> Options:
     """Write a connection as the options of a client; options without a value are left out."""
+    if _is_oauth(connection) and not all(_oauth_parts(connection)):
+        raise ConfigError(
+            f"{connection.address} wants OAUTHBEARER, and something is missing for it",
+            next="give username (client id), password (client secret) and token_url in penstock.yaml",
+        )
     made = ((name, make(connection)) for name, make in _TABLE[client].items())
     return {name: value for name, value in made if value is not None}
 
@@ -105,14 +112,26 @@ def _key_password(connection: Connection) -> Secret | None:
     return connection.security.key_password
 
 
+def _is_oauth(connection: Connection) -> bool:
+    return connection.mechanism == "OAUTHBEARER"
+
+
+def _oauth_parts(connection: Connection) -> tuple[object, ...]:
+    return connection.security.username, connection.security.password, connection.token_url
+
+
+def _if_oauth(make: _Maker) -> _Maker:
+    return lambda connection: make(connection) if _is_oauth(connection) else None
+
+
 def _username(connection: Connection) -> str | None:
-    return connection.security.username if connection.mechanism else None
+    return connection.security.username if connection.mechanism and not _is_oauth(connection) else None
 
 
 def _password(connection: Connection) -> Secret | None:
     """The password; a token takes its place as KoP and our gateway read it: `token:<jwt>`."""
     security = connection.security
-    if connection.mechanism is None:
+    if connection.mechanism is None or _is_oauth(connection):
         return None
     if security.password is None and security.token is not None:
         token = security.token
@@ -128,7 +147,22 @@ _LOGIN_MODULES: Final[Mapping[str, str]] = {
 }
 
 
+_OAUTH_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_OAUTH_LOGIN: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+
+
+def _oauth_jaas(connection: Connection) -> Secret | None:
+    client, secret = _escape(connection.security.username or ""), connection.security.password
+    if secret is None:
+        return None
+    return Secret(
+        lambda: f'{_OAUTH_MODULE} required clientId="{client}" clientSecret="{_escape(secret.reveal())}";'
+    )
+
+
 def _jaas(connection: Connection) -> Secret | None:
+    if _is_oauth(connection):
+        return _oauth_jaas(connection)
     module = _LOGIN_MODULES.get(connection.mechanism or "")
     password = _password(connection)
     if module is None or password is None:
@@ -189,6 +223,10 @@ _TABLE: Final[Mapping[Client, Mapping[str, _Maker]]] = {
         "sasl.mechanism": lambda connection: connection.mechanism,
         "sasl.username": _username,
         "sasl.password": _password,
+        "sasl.oauthbearer.method": _only_if(_is_oauth, "oidc"),
+        "sasl.oauthbearer.client.id": _if_oauth(lambda connection: connection.security.username),
+        "sasl.oauthbearer.client.secret": _if_oauth(lambda connection: connection.security.password),
+        "sasl.oauthbearer.token.endpoint.url": _if_oauth(lambda connection: connection.token_url),
         "ssl.ca.location": _path("ca_file"),
         "ssl.certificate.location": _path("cert_file"),
         "ssl.key.location": _path("key_file"),
@@ -199,6 +237,8 @@ _TABLE: Final[Mapping[Client, Mapping[str, _Maker]]] = {
         "kafka.security.protocol": lambda connection: connection.protocol,
         "kafka.sasl.mechanism": lambda connection: connection.mechanism,
         "kafka.sasl.jaas.config": _jaas,
+        "kafka.sasl.login.callback.handler.class": _only_if(_is_oauth, _OAUTH_LOGIN),
+        "kafka.sasl.oauthbearer.token.endpoint.url": _if_oauth(lambda connection: connection.token_url),
         "kafka.ssl.truststore.type": _only_if(_has_ca, "PEM"),
         "kafka.ssl.truststore.location": _path("ca_file"),
         "kafka.ssl.keystore.type": _only_if(_has_certificate, "PEM"),
