@@ -1,7 +1,8 @@
 """A dead letter: a CloudEvent that keeps the raw record it stands for, bit for bit, and says why.
 
 Its data is a JSON object: code, reason, route, attempt, origin (topic, partition, offset, timestamp) and
-record (key, value and headers in base64, null where it had none). `restore` gives the record back.
+record (key, value and headers in base64, null where it had none). `restore` gives the record back. A record
+that the dead-letter topic is too small for is null: the origin says where it can still be read.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class DeadLetter:
     route: str | None = None
     """None if it failed before any route."""
     attempt: int = 1
+    kept: bool = True
+    """False if the record was too large to be kept: it is to be read at its origin."""
 
 
 def dead_letter_event(letter: DeadLetter, pipeline: str) -> CloudEvent:
@@ -51,11 +54,7 @@ def dead_letter_event(letter: DeadLetter, pipeline: str) -> CloudEvent:
             "offset": record.offset,
             "timestamp": record.timestamp,
         },
-        "record": {
-            "key": _text(record.key),
-            "value": _text(record.value),
-            "headers": [[name, _text(value)] for name, value in record.headers],
-        },
+        "record": _kept(record) if letter.kept else None,
     }
     attributes = {
         "specversion": "1.0",
@@ -78,11 +77,12 @@ def read_dead_letter(event: CloudEvent) -> DeadLetter:
     try:
         data: Any = event.json()
         return DeadLetter(
-            record=_record(data["record"], data["origin"]),
+            record=_record(data["record"] or _NOTHING, data["origin"]),
             code=data["code"],
             reason=data["reason"],
             route=data["route"],
             attempt=data["attempt"],
+            kept=data["record"] is not None,
         )
     except (KeyError, TypeError, ValueError, binascii.Error) as exc:
         raise InvalidEvent(f"the data of a dead letter cannot be read: {exc}", attribute="data") from exc
@@ -90,7 +90,21 @@ def read_dead_letter(event: CloudEvent) -> DeadLetter:
 
 def restore(event: CloudEvent) -> KafkaRecord:
     """Give the record that a dead letter stands for, as it was."""
-    return read_dead_letter(event).record
+    letter = read_dead_letter(event)
+    if not letter.kept:
+        raise InvalidEvent("this dead letter does not keep its record: it was too large", attribute="data")
+    return letter.record
+
+
+_NOTHING: Final[Mapping[str, Any]] = {"key": None, "value": None, "headers": ()}
+
+
+def _kept(record: KafkaRecord) -> Mapping[str, Any]:
+    return {
+        "key": _text(record.key),
+        "value": _text(record.value),
+        "headers": [[name, _text(value)] for name, value in record.headers],
+    }
 
 
 def _record(raw: Mapping[str, Any], origin: Mapping[str, Any]) -> KafkaRecord:

@@ -50,6 +50,8 @@ class Target:
     sink: int = 0
     writer: Writer | None = None
     """None: CloudEvents in the route's mode."""
+    limit: int | None = None
+    """The topic's max.message.bytes, if it is known: a record that is larger becomes a dead letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from penstock.pipeline.plan.route import Mode, RoutePlan
 from penstock.pipeline.plan.verdict import KEEP, REASONS, UNMATCHED, Decision, Verdict
 from penstock.pipeline.ports import Checker, Invoked, Invoker, Reader, Routed, Target
 from penstock.pipeline.reference.route import route_event, route_null
+from penstock.pipeline.size import batch_bytes, fits
 from penstock.record import KafkaRecord
 
 __all__ = ["COUNTERS", "INPUT", "OUTPUT", "OUTPUT_DDL", "Stage", "StageRoute", "read_cloud_events"]
@@ -48,7 +49,7 @@ OUTPUT_DDL: Final = (
     "topic string, key binary, value binary, headers array<struct<key:string,value:binary>>, sink int, "
     + ", ".join(f"{name} bigint" for name in COUNTERS)
 )
-_FOREIGN: Final = CODES[Reading.FOREIGN]
+_FOREIGN, _UNSUPPORTED = CODES[Reading.FOREIGN], CODES[Reading.UNSUPPORTED]
 _BINARY, _STRUCTURED = KafkaBinding(mode=EventMode.BINARY), KafkaBinding(mode=EventMode.STRUCTURED)
 
 
@@ -107,6 +108,8 @@ class Stage:
     """Where records go that fail before any route."""
     reader: Reader = read_cloud_events
     checks: tuple[Checker, ...] = ()
+    unknown: tuple[Target, ...] = ()
+    """Where structured events of an unregistered format go unchanged; none: to the dead letters."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do what `mapInArrow` asks for."""
@@ -191,10 +194,25 @@ class Stage:
                     record = binding.encode(event, key=routed.key, headers=routed.headers)
                 else:
                     record = target.writer(event, routed.key, routed.headers)
-                rows.add(target, record)
-                rows.counts["n_out"] += 1
+                self._send(route, target, record, batch, leaving.row, rows)
         except CannotEncode as exc:
             self._bury(route, "cannot-encode", str(exc), batch, leaving.row, rows)
+
+    def _send(
+        self,
+        route: StageRoute,
+        target: Target,
+        record: KafkaRecord,
+        batch: pa.RecordBatch,
+        row: int,
+        rows: _Rows,
+    ) -> None:
+        if fits(record, target.limit):
+            rows.add(target, record)
+            rows.counts["n_out"] += 1
+        else:
+            reason = f"{batch_bytes(record)} bytes; {target.topic} takes {target.limit}"
+            self._bury(route, "too-large", reason, batch, row, rows)
 
     def _account(
         self, route: StageRoute, verdict: Verdict, batch: pa.RecordBatch, row: int, rows: _Rows
@@ -209,17 +227,17 @@ class Stage:
     def _not_an_event(self, code: str, reason: str, batch: pa.RecordBatch, row: int, rows: _Rows) -> None:
         if code == _FOREIGN and not batch.column("value")[row].is_valid:
             self._route_null(batch, row, rows)
+        elif code == _UNSUPPORTED and self.unknown:
+            self._pass_on(self.unknown, batch, row, rows)
         else:
             self._bury(None, code, reason, batch, row, rows)
 
     def _route_null(self, batch: pa.RecordBatch, row: int, rows: _Rows) -> None:
-        record = _record(batch, row)
         for route in self.routes:
             verdict = route_null(route.plan)
             if verdict == KEEP:
                 for target in route.targets:
-                    rows.add(target, record)
-                    rows.counts["n_out"] += 1
+                    self._send(route, target, record, batch, row, rows)
             self._account(route, verdict, batch, row, rows)
 
     def _bury(
@@ -234,7 +252,11 @@ class Stage:
     ) -> None:
         name, target = (route.plan.name, route.dead) if route else (None, self.dead)
         letter = DeadLetter(record=_record(batch, row), code=code, reason=reason, route=name, attempt=attempt)
-        rows.add(target, _BINARY.encode(dead_letter_event(letter, self.pipeline), key=letter.record.key))
+        written = _BINARY.encode(dead_letter_event(letter, self.pipeline), key=letter.record.key)
+        if not fits(written, target.limit):
+            # A dead letter that cannot be written would stop the job: this one says where the record is.
+            written = _BINARY.encode(dead_letter_event(replace(letter, kept=False), self.pipeline))
+        rows.add(target, written)
         rows.counts["n_dead"] += 1
 
     def _written(self, rows: _Rows) -> pa.RecordBatch:
