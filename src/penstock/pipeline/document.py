@@ -64,6 +64,22 @@ def _function_call(reading: Reading, node: Node) -> FunctionCall | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownFormat(Part):
+    """What becomes of structured events in a format that nobody registered."""
+
+    SPEC_NAME: ClassVar[str] = "an unknownFormat block"
+    forward: str | None = spec(text, required=True)
+    """A channel, or an operation that sends to it; None: they are rejected."""
+
+
+def _unknown_format(reading: Reading, node: Node) -> UnknownFormat | None:
+    """Read `reject`, or the block that says where they go."""
+    if isinstance(node.value, dict):
+        return read_part(UnknownFormat, reading, node)
+    return None if one_of("reject")(reading, node) is None else UnknownFormat(node=node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route(Part):
     """One route: what it receives, which events it takes, what it changes, where it sends them."""
 
@@ -72,6 +88,9 @@ class Route(Part):
     send: tuple[str, ...] = spec(_texts_or_one, required=True, default=())
     events: str | None = spec(one_of("cloudevents", "plain"))
     """None: as the contract declares the messages."""
+    check: str | None = spec(one_of("none", "message", "schema"))
+    """How far events are held against the contract; None: as another route of the source says, or message."""
+    unknown_format: UnknownFormat | None = spec(_unknown_format)
     where: str | None = spec(text)
     filter: JsonValue = spec(any_value)
     cesql: str | None = spec(text)

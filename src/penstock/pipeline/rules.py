@@ -83,6 +83,18 @@ NO_ROUTES = _rule(
     "A pipeline without routes would read nothing and write nothing.",
     "add a route under routes",
 )
+DISAGREEMENT = _rule(
+    "PK522",
+    "route {route} says {key}: {found}, another route of {topic} says {other}",
+    "A topic is read and held against the contract once, before any route.",
+    "say it in one of the routes, or the same in all",
+)
+NO_TARGET_FORMAT = _rule(
+    "PK523",
+    "operation {operation} cannot be written: {problem}",
+    "What a route writes is what the contract says of the target's messages.",
+    "change the message in the contract, or send by another operation",
+)
 
 RULES = (
     NO_CONTRACT,
@@ -97,4 +109,6 @@ RULES = (
     BAD_DURATION,
     CONTRADICTION,
     NO_ROUTES,
+    DISAGREEMENT,
+    NO_TARGET_FORMAT,
 )

@@ -200,7 +200,7 @@ class Stage:
 
     def _send(
         self,
-        route: StageRoute,
+        route: StageRoute | None,
         target: Target,
         record: KafkaRecord,
         batch: pa.RecordBatch,
@@ -228,7 +228,7 @@ class Stage:
         if code == _FOREIGN and not batch.column("value")[row].is_valid:
             self._route_null(batch, row, rows)
         elif code == _UNSUPPORTED and self.unknown:
-            self._pass_on(self.unknown, batch, row, rows)
+            self._pass_on(None, self.unknown, batch, row, rows)
         else:
             self._bury(None, code, reason, batch, row, rows)
 
@@ -236,9 +236,20 @@ class Stage:
         for route in self.routes:
             verdict = route_null(route.plan)
             if verdict == KEEP:
-                for target in route.targets:
-                    self._send(route, target, record, batch, row, rows)
+                self._pass_on(route, route.targets, batch, row, rows)
             self._account(route, verdict, batch, row, rows)
+
+    def _pass_on(
+        self,
+        route: StageRoute | None,
+        targets: Iterable[Target],
+        batch: pa.RecordBatch,
+        row: int,
+        rows: _Rows,
+    ) -> None:
+        """Write a record as it came."""
+        for target in targets:
+            self._send(route, target, _record(batch, row), batch, row, rows)
 
     def _bury(
         self,
