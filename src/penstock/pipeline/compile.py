@@ -11,6 +11,7 @@ from typing import Final
 from penstock.config import Context
 from penstock.contract import Contract, ResolvedOperation, resolve, validate
 from penstock.contract.finding import Finding, Report, Severity
+from penstock.contract.node import Node as DocumentNode
 from penstock.errors import InvalidExpression, PenstockError, PipelineError
 from penstock.events.filters import parse_filter, parse_filters
 from penstock.pipeline import rules
@@ -35,6 +36,8 @@ __all__ = ["CompiledRoute", "Pipeline", "PipelineCheck", "check_pipeline", "load
 
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 _DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?\Z")
+_OF_THE_SOURCE: Final = ("events", "check")
+"""What is done once with a record, before any route."""
 _CONDITIONS: Final = ("where", "filter", "cesql", "sql")
 
 
@@ -51,6 +54,8 @@ class CompiledRoute:
     backoff_seconds: float
     sql: str | None = None
     """A condition in Spark's own SQL, which only the columns engine can do."""
+    unknown_channel: str | None = None
+    """Where structured events of an unregistered format go unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +168,7 @@ class _Compiler:
         routes = [self._route(name, route) for name, route in self.document.routes.items()]
         whole = tuple(route for route in routes if route is not None)
         self._refuse_loops(whole)
+        self._refuse_disagreement(whole)
         return Pipeline(
             path=self.path,
             checkpoint=self.path.parent / self.document.checkpoint,
@@ -189,6 +195,7 @@ class _Compiler:
             dead_letter_channel=dead,
             backoff_seconds=delay,
             sql=route.sql,
+            unknown_channel=self._unknown_channel(route),
         )
 
     # Operations and channels
@@ -216,16 +223,25 @@ class _Compiler:
             if receive is not None and receive.dead_letter_channel is None:
                 self.report.add(rules.NO_DEAD_LETTERS, route.at("delivery"), channel=receive.channel)
             return receive.dead_letter_channel if receive is not None else None
-        operation = self.contract.operations.get(sink)
+        return self._channel(sink, route.delivery.at("deadLetterSink"))
+
+    def _unknown_channel(self, route: Route) -> str | None:
+        block = route.unknown_format
+        if block is None or block.forward is None:
+            return None
+        return self._channel(block.forward, block.at("forward"))
+
+    def _channel(self, name: str, node: DocumentNode) -> str | None:
+        """Give the channel that is named by itself or by an operation that sends to it."""
+        operation = self.contract.operations.get(name)
         if operation is not None and operation.action == "send":
             return operation.channel
-        if sink not in self.contract.channels:
-            known = ", ".join(self.contract.channels)
+        if name not in self.contract.channels:
             self.report.add(
-                rules.UNKNOWN_CHANNEL, route.delivery.at("deadLetterSink"), channel=sink, known=known
+                rules.UNKNOWN_CHANNEL, node, channel=name, known=", ".join(self.contract.channels)
             )
             return None
-        return sink
+        return name
 
     def _refuse_loops(self, routes: tuple[CompiledRoute, ...]) -> None:
         """Refuse a route from which an event can come back to where it was received."""
@@ -235,10 +251,27 @@ class _Compiler:
             edges.setdefault((route.receive.server, route.receive.topic), set()).update(targets)
         for route in routes:
             source = (route.receive.server, route.receive.topic)
+            if route.unknown_channel == route.receive.channel:
+                node = route.document.at("unknownFormat")
+                self.report.add(rules.LOOP, node, route=route.name, topic=route.receive.topic)
             for operation in route.send:
                 if source in _reachable(edges, (operation.server, operation.topic)):
                     node = route.document.at("send")
                     self.report.add(rules.LOOP, node, route=route.name, topic=operation.topic)
+
+    def _refuse_disagreement(self, routes: tuple[CompiledRoute, ...]) -> None:
+        """Refuse routes of one source that want it read in different ways."""
+        said: dict[tuple[str, str | None, str], str] = {}
+        for route in routes:
+            for key in _OF_THE_SOURCE:
+                found = getattr(route.document, key)
+                place = route.receive.server, route.receive.topic, key
+                other = said.setdefault(place, found) if found is not None else None
+                if other not in (None, found):
+                    words = {"route": route.name, "key": key, "found": found, "other": other}
+                    self.report.add(
+                        rules.DISAGREEMENT, route.document.at(key), topic=route.receive.topic, **words
+                    )
 
     # The plan
 

@@ -56,7 +56,7 @@ NO_DEAD_LETTERS = _rule(
 UNKNOWN_CHANNEL = _rule(
     "PK517",
     "the contract has no channel {channel}",
-    "A dead-letter sink is a channel of the contract.",
+    "Dead letters and unknown formats go to a channel of the contract.",
     "use one of: {known}",
 )
 BAD_FUNCTION = _rule(

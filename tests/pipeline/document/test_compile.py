@@ -69,6 +69,15 @@ def test_the_shops_pipeline_compiles() -> None:
         (route("delivery: {backoffDelay: 5s}"), [(rules.BAD_DURATION.id, 5)]),
         (route("delivery: {deadLetterSink: nowhere}"), [(rules.UNKNOWN_CHANNEL.id, 5)]),
         ("routes:\n  r: {receive: onLargeOrder, send: deadOrders}", [(rules.NO_DEAD_LETTERS.id, 2)]),
+        (route("unknownFormat: reject\ncheck: schema\nevents: plain"), []),
+        (route("unknownFormat: {forward: ordersDead}"), []),
+        (route("unknownFormat: {forward: nowhere}"), [(rules.UNKNOWN_CHANNEL.id, 5)]),
+        (route("unknownFormat: {forward: ordersPlaced}"), [(rules.LOOP.id, 5)]),
+        (
+            route("check: schema") + "  s: {receive: onOrderPlaced, send: deadOrders, check: none}\n",
+            [(rules.DISAGREEMENT.id, 6)],
+        ),
+        (route("check: schema") + "  s: {receive: onOrderPlaced, send: deadOrders}\n", []),
         (
             "routes:\n  r: {receive: onLargeOrder, send: publishLargeOrder,\n"
             "      delivery: {deadLetterSink: deadOrders}}",
