@@ -268,7 +268,7 @@ class _Compiler:
                 place = route.receive.server, route.receive.topic, key
                 other = said.setdefault(place, found) if found is not None else None
                 if other not in (None, found):
-                    words = {"route": route.name, "key": key, "found": found, "other": other}
+                    words = {"route": route.name, "field": key, "found": found, "other": other}
                     self.report.add(
                         rules.DISAGREEMENT, route.document.at(key), topic=route.receive.topic, **words
                     )

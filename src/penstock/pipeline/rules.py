@@ -85,7 +85,7 @@ NO_ROUTES = _rule(
 )
 DISAGREEMENT = _rule(
     "PK522",
-    "route {route} says {key}: {found}, another route of {topic} says {other}",
+    "route {route} says {field}: {found}, another route of {topic} says {other}",
     "A topic is read and held against the contract once, before any route.",
     "say it in one of the routes, or the same in all",
 )
