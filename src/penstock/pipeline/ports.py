@@ -63,6 +63,8 @@ class Routed:
     headers: Headers
     record: KafkaRecord
     """The record as it was read."""
+    origin: tuple[str, str] | None = None
+    """Source and id of the event as it was read; None if they are still those of the event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +80,17 @@ class Invoked:
     """What a function made of one event: events, nothing, or a dead letter."""
 
     events: tuple[CloudEvent, ...] = ()
+    keys: tuple[bytes | None, ...] | None = None
+    """The key of each event; None if they keep the one that they came with."""
+    headers: tuple[Headers, ...] | None = None
+    """The foreign headers of each event; None if they keep those that they came with."""
     code: str | None = None
     """Set if the event goes to the dead letters."""
     reason: str = ""
     attempts: int = 1
     receipt: Receipt | None = None
+    unfollowed: bool = False
+    """Whether the event asked for a receipt on something that is no channel for receipts."""
 
 
 class Invoker(Protocol):

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.errors import CannotEncode
-from penstock.events import CloudEvent
+from penstock.events import CloudEvent, absent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.reading import Mode as EventMode
 from penstock.events.reading import Verdict as Reading
@@ -34,7 +34,7 @@ from penstock.record import KafkaRecord
 __all__ = ["COUNTERS", "INPUT", "OUTPUT", "OUTPUT_DDL", "Stage", "StageRoute", "read_cloud_events"]
 
 INPUT: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
-COUNTERS: Final = ("n_in", "n_out", "n_dead", "n_unmatched", "n_dropped")
+COUNTERS: Final = ("n_in", "n_out", "n_dead", "n_unmatched", "n_dropped", "n_retried", "n_unfollowed")
 OUTPUT: Final = pa.schema(
     [
         ("topic", pa.utf8()),
@@ -148,7 +148,13 @@ class Stage:
             found = route_event(route.plan, event, key=record.key, now=now)
             verdicts.append(found.verdict)
             for output in found.outputs:
-                routed = Routed(event=output.event, key=output.key, headers=foreign, record=record)
+                routed = Routed(
+                    event=output.event,
+                    key=output.key,
+                    headers=foreign,
+                    record=record,
+                    origin=(event.source, event.id),
+                )
                 self._leave(route, _Leaving(routed, structured, output.null_value, row), batch, rows)
             self._account(route, found.verdict, batch, row, rows)
         if all(verdict == UNMATCHED for verdict in verdicts):
@@ -171,13 +177,16 @@ class Stage:
     def _invoked(
         self, route: StageRoute, leaving: _Leaving, invoked: Invoked, batch: pa.RecordBatch, rows: _Rows
     ) -> None:
-        for event in invoked.events:
-            null = event.data is None and leaving.null_value
-            self._write(route, event, replace(leaving, null_value=null), batch, rows)
+        for number, event in enumerate(invoked.events):
+            null = event.data is absent and not route.plan.writes_no_data_as_event
+            routed = _as_emitted(leaving.routed, invoked, number)
+            self._write(route, event, replace(leaving, routed=routed, null_value=null), batch, rows)
         if invoked.code is not None:
             self._bury(route, invoked.code, invoked.reason, batch, leaving.row, rows, invoked.attempts)
         elif not invoked.events:
             rows.counts["n_dropped"] += 1
+        rows.counts["n_retried"] += invoked.attempts - 1
+        rows.counts["n_unfollowed"] += invoked.unfollowed
         if invoked.receipt is not None:
             rows.add(invoked.receipt.target, _BINARY.encode(invoked.receipt.event))
 
@@ -284,6 +293,13 @@ class Stage:
             **counters,
         }
         return pa.RecordBatch.from_pydict(columns, schema=OUTPUT)
+
+
+def _as_emitted(routed: Routed, invoked: Invoked, number: int) -> Routed:
+    """Give the key and the headers with which the n-th event leaves."""
+    key = routed.key if invoked.keys is None else invoked.keys[number]
+    headers = routed.headers if invoked.headers is None else invoked.headers[number]
+    return replace(routed, key=key, headers=headers)
 
 
 def _record(batch: pa.RecordBatch, row: int) -> KafkaRecord:

@@ -69,7 +69,7 @@ def test_an_event_that_matches_is_written_with_key_and_foreign_headers() -> None
     written = KafkaRecord(value=row["value"], headers=tuple((h["key"], h["value"]) for h in row["headers"]))
     event = KafkaBinding().decode(written)
     assert (event.id, event.json()) == ("1", {"total": 150})
-    assert counts == {"n_in": 1, "n_out": 1, "n_dead": 0, "n_unmatched": 0, "n_dropped": 0}
+    assert {name: count for name, count in counts.items() if count} == {"n_in": 1, "n_out": 1}
 
 
 def test_others_are_counted_as_unmatched() -> None:

@@ -178,6 +178,11 @@ class RoutePlan:
         return tuple(part for part in self.conjuncts if reads_data(part))
 
     @property
+    def writes_no_data_as_event(self) -> bool:
+        """Whether an event without data is written as an event, not as a null value."""
+        return self.tombstones is Tombstones.EVENT and self.mode is Mode.STRUCTURED
+
+    @property
     def expressions(self) -> tuple[Node, ...]:
         """Every expression of the route."""
         key = (self.key.expression,) if isinstance(self.key, ExpressionKey) else ()

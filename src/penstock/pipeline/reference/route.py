@@ -10,7 +10,7 @@ from penstock.events import CloudEvent, absent
 from penstock.pipeline.plan.attributes import is_legal, may_be_missing
 from penstock.pipeline.plan.identity import derived_id
 from penstock.pipeline.plan.nodes import Node
-from penstock.pipeline.plan.route import Expiry, ExpressionKey, Mode, RoutePlan, SimpleKey, Tombstones
+from penstock.pipeline.plan.route import Expiry, ExpressionKey, RoutePlan, SimpleKey, Tombstones
 from penstock.pipeline.plan.times import read_time, time_text
 from penstock.pipeline.plan.verdict import (
     DATA_INVALID,
@@ -161,5 +161,4 @@ def _bytes(text: str | None) -> bytes | None:
 def _is_null(plan: RoutePlan, event: CloudEvent) -> bool:
     """Tell whether a null value is written: no data, unless the route writes that as an event."""
     # Kafka 3.2.2: in binary mode no data is a null value; `mode: keep` follows the mode the record came in.
-    as_event = plan.tombstones is Tombstones.EVENT and plan.mode is Mode.STRUCTURED
-    return event.data is absent and not as_event
+    return event.data is absent and not plan.writes_no_data_as_event
