@@ -44,7 +44,7 @@ def test_the_table_of_the_docs_is_computed_from_the_handlers() -> None:
         ([*NOWHERE, "--listen", "0.0.0.0:9092"], "add --advertise HOST:9092"),
         ([*NOWHERE, "--listen", "a:1", "--listen", "b:2", "--advertise", "c:3"], "2 times --listen, 1 times"),
         ([*NOWHERE, "--default-namespace", "public"], "'public' is no namespace"),
-        ([*NOWHERE, "--offsets", "packed"], "does not run with packed offsets yet"),
+        ([*NOWHERE, "--offsets", "packs"], "--offsets"),
         ([*NOWHERE, "--pulsar-token-file", "nothing"], "the file nothing cannot be read"),
         ([*NOWHERE, "--pulsar-ca-file", "nothing"], "nothing is no file of certificates"),
         ([*NOWHERE, "--metrics-listen", "x"], "'x' is no address"),

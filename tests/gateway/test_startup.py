@@ -10,7 +10,7 @@ import pytest
 
 from penstock.embedded.pulsar import Pulsar
 from penstock.errors import ClusterError, PenstockError, Unreachable
-from penstock.gateway.startup import WANTED, check_broker, judge
+from penstock.gateway.startup import WANTED, WANTED_PACKED, check_broker, judge
 
 RIGHT = {wanted.setting: wanted.line.partition("=")[2] for wanted in WANTED}
 
@@ -72,3 +72,25 @@ def test_the_embedded_pulsar_has_all_of_it(pulsar: Pulsar) -> None:
             return await check_broker(admin)
 
     assert asyncio.run(ask()) == []
+
+
+def check_packed(settings: Mapping[str, str]) -> list[str]:
+    return asyncio.run(check_broker(Broker(settings), packed=True))  # type: ignore[arg-type]
+
+
+def test_packed_offsets_need_no_index() -> None:
+    right = {wanted.setting: wanted.line.partition("=")[2] for wanted in WANTED_PACKED}
+    assert check_packed(right) == []
+    assert "--offsets index" in check_packed(right | RIGHT)[0]
+    assert len(check_packed({})) == len(WANTED_PACKED)
+    with pytest.raises(ClusterError) as caught:
+        check(right)
+    assert "--offsets packed" in (caught.value.next or "")
+
+
+@pytest.mark.parametrize(
+    ("value", "fine"), [("50000", True), ("100000", True), ("200000", False), ("x", False)]
+)
+def test_ledgers_must_not_outgrow_packed_offsets(value: str, fine: bool) -> None:
+    found = judge({"managedLedgerMaxEntriesPerLedger": value}, WANTED_PACKED[:1])
+    assert (found == []) == fine

@@ -126,6 +126,9 @@ class Client(asyncio.BufferedProtocol):
         # Not an instance of asyncio.Transport in every loop: uvloop has classes of its own.
         self._transport = cast(asyncio.Transport, transport)
         self.peer = str(transport.get_extra_info("peername"))
+        if self._server.draining:
+            # It was accepted before the listener closed.
+            return transport.close()
         if len(self._server.clients) >= self._limits.connections:
             log.warning("refused %s: %d connections are open", self.peer, len(self._server.clients))
             self._server.observer.closed("refused")

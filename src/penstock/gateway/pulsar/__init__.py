@@ -5,7 +5,9 @@
 | names | which Pulsar topic a Kafka name means, and back (spec 001, Topic) |
 | topics | the topics and their settings, by Pulsar's admin API |
 | counting | the offset of a produced batch: counted while nobody else writes, else learnt from the index |
-| packed | offsets made of message ids, for brokers without the index; not used by a running gateway yet |
+| numbering | which offset an entry has: by the index, or by its place |
+| packed | offsets made of message ids: the layouts of the numbers |
+| packed_partition | one partition with packed offsets, for brokers without the index |
 | writer | one partition's producers: batches in the order of the requests, each with its offset |
 | sequences | what is remembered of idempotent producers |
 | retrace | where an entry went of which Pulsar only says that it is stored |

@@ -79,11 +79,12 @@ class PackedPartition(Partition):
         """Give the offset behind the last record: of an empty topic, the first place in its ledger."""
         last = await self._admin.last_message_id(self._topic)
         self._end_asked = time.monotonic()
-        if last is None or last.ledger_id < 0:
-            return 0
-        if last.entry_id < 0:
-            return PENSTOCK.pack(MessageId(last.ledger_id, 0, 0))
         known, following = self._counter.last, self._counter.next_offset
+        if last is None or last.ledger_id < 0:
+            # Everything was removed: what was last is only known here.
+            return await self._first_place() if following is None else following
+        if last.entry_id < 0:
+            return _first_in(last.ledger_id)
         if known is not None and following is not None and known[:2] >= last[:2]:
             return following
         # A batch that others wrote may be larger than there are numbers.
@@ -91,16 +92,19 @@ class PackedPartition(Partition):
         return PENSTOCK.pack(last._replace(batch_index=index)) + 1
 
     async def _find_start(self) -> int:
-        stats = await self._admin.stats(self._topic, internal=True)
-        end = await self.end()
-        ledgers = [int(ledger["ledgerId"]) for ledger in stats.get("ledgers", ())]
-        if not ledgers:
-            return end
         # A log that was emptied begins at its end, although a new ledger is open already.
-        return min(PENSTOCK.pack(MessageId(min(ledgers), 0, 0)), end)
+        return min(await self._first_place(), await self.end())
+
+    async def _first_place(self) -> int:
+        stats = await self._admin.stats(self._topic, internal=True)
+        return _first_in(min((int(ledger["ledgerId"]) for ledger in stats.get("ledgers", ())), default=0))
 
     async def _place(self, offset: int) -> MessageId:
         return PENSTOCK.unpack(offset) if offset else EARLIEST
+
+
+def _first_in(ledger: int) -> int:
+    return PENSTOCK.pack(MessageId(ledger, 0, 0))
 
 
 async def _first(offsets: Awaitable[list[int]]) -> int:
