@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, sleep
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
 
@@ -26,6 +26,7 @@ DEFAULT: Final = -1
 """Kafka's own word for the broker's default number of partitions or replicas."""
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,11 +254,18 @@ class KafkaAdmin:
         return False
 
     def _count(self, topic: str) -> int:
-        """Count the records; a topic that is a moment old has no leaders to ask yet."""
+        """Count the records."""
+        return self._when_elected(
+            topic, lambda: self._offsets(topic, "latest") - self._offsets(topic, "earliest")
+        )
+
+    def _when_elected(self, topic: str, look: Callable[[], _T]) -> _T:
+        """Look again for a while: a topic that is a moment old has no leaders to ask yet."""
         end = monotonic() + self._connect_timeout
         while True:
             try:
-                return self._offsets(topic, "latest") - self._offsets(topic, "earliest")
+                with self._translated(f"topic {topic}"):
+                    return look()
             except ClusterError as exc:
                 if monotonic() >= end or not any(word in (exc.why or "") for word in _ELECTING):
                     raise

@@ -1,0 +1,46 @@
+"""Identities, ends and commits on a real Kafka."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from penstock.brokers.kafka_offsets import KafkaOffsets
+from penstock.embedded.kafka import Kafka
+from penstock.errors import ClusterError
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def offsets(kafka: Kafka) -> KafkaOffsets:
+    return KafkaOffsets(kafka.client_options())
+
+
+def test_the_ends_of_a_topic_and_what_a_group_committed(kafka: Kafka, offsets: KafkaOffsets) -> None:
+    offsets.create_topic("ends", partitions=2, replicas=1, settings={})
+    producer = Producer(kafka.client_options())
+    for number in range(5):
+        producer.produce("ends", b"x", partition=number % 2)
+    assert producer.flush(30) == 0
+    assert offsets.earliest("ends") == {0: 0, 1: 0}
+    assert offsets.latest("ends") == {0: 3, 1: 2}
+    assert offsets.committed("nobody", "ends") == {}
+    offsets.commit("job", "ends", {0: 3, 1: 1})
+    assert offsets.committed("job", "ends") == {0: 3, 1: 1}
+
+
+def test_a_topic_that_is_made_again_has_another_id(offsets: KafkaOffsets) -> None:
+    offsets.create_topic("again", partitions=1, replicas=1, settings={})
+    first = offsets.topic_id("again")
+    offsets.delete_topic("again")
+    offsets.create_topic("again", partitions=1, replicas=1, settings={})
+    assert first is not None
+    assert offsets.topic_id("again") not in (None, first)
+    assert offsets.cluster_id()
+
+
+def test_a_topic_that_is_not_there_is_an_error(offsets: KafkaOffsets) -> None:
+    with pytest.raises(ClusterError, match="missing"):
+        offsets.topic_id("missing")
+    assert offsets.latest("missing") == {}
