@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.contract import ResolvedOperation
-from penstock.contract.topics import kafka_topic
+from penstock.contract.credentials import Connection
+from penstock.contract.places import Place
 from penstock.errors import PipelineError
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.plan.route import FunctionKey
@@ -21,6 +22,8 @@ class Source:
     """One topic with all routes that receive from it."""
 
     routes: tuple[CompiledRoute, ...]
+    dead: Mapping[str | None, Place]
+    """Where dead letters of each route go; None stands for what fails before any route."""
 
     @property
     def receive(self) -> ResolvedOperation:
@@ -43,8 +46,17 @@ class Source:
 
         Receipts are written when everything else of a batch is durable.
         """
-        sent = (operation.server for route in self.routes for operation in route.send)
-        return tuple(dict.fromkeys((self.receive.server, *sent)))
+        return tuple(self.connections)
+
+    @property
+    def connections(self) -> Mapping[str, Connection]:
+        """How to reach each of them."""
+        found = {self.receive.server: self.receive.connection}
+        for operation in (operation for route in self.routes for operation in route.send):
+            found.setdefault(operation.server, operation.connection)
+        for place in self.dead.values():
+            found.setdefault(place.server, place.connection)
+        return found
 
 
 def sources_of(pipeline: Pipeline) -> list[Source]:
@@ -53,7 +65,18 @@ def sources_of(pipeline: Pipeline) -> list[Source]:
     for route in pipeline.routes:
         _refuse(route)
         groups.setdefault((route.receive.server, route.receive.topic), []).append(route)
-    return [Source(routes=tuple(routes)) for routes in groups.values()]
+    return [_source_of(tuple(routes), pipeline) for routes in groups.values()]
+
+
+def _source_of(routes: tuple[CompiledRoute, ...], pipeline: Pipeline) -> Source:
+    receive = routes[0].receive
+    channels: dict[str | None, str] = {route.name: route.dead_letter_channel for route in routes}
+    channels[None] = receive.dead_letter_channel or routes[0].dead_letter_channel
+    dead = {name: pipeline.place(channel, receive.server) for name, channel in channels.items()}
+    for place in dead.values():
+        if place.protocol != "kafka":
+            raise PipelineError(f"dead letters cannot go to {place.channel}: it is not on Kafka")
+    return Source(routes=routes, dead=dead)
 
 
 def _refuse(route: CompiledRoute) -> None:
@@ -67,7 +90,6 @@ def _stops(route: CompiledRoute) -> Iterator[tuple[bool, str]]:
     operations = (route.receive, *route.send)
     declared = any(message.cloud_event for message in route.receive.messages)
     yield any(operation.protocol != "kafka" for operation in operations), "it leaves Kafka"
-    yield len({operation.server for operation in operations}) > 1, "it goes to another cluster"
     yield route.document.apply is not None, "it applies a function"
     yield route.sql is not None, "its condition is Spark's own SQL"
     yield isinstance(route.plan.key, FunctionKey), "its key is made by a function"
@@ -77,12 +99,11 @@ def _stops(route: CompiledRoute) -> Iterator[tuple[bool, str]]:
 def stage_of(source: Source, pipeline: Pipeline) -> Stage:
     """Give the stage of a source."""
     routes = tuple(_route_of(route, source, pipeline) for route in source.routes)
-    own = source.receive.dead_letter_topic
     name = str(pipeline.contract.info.title if pipeline.contract.info else "pipeline")
     return Stage(
         pipeline=name,
         routes=routes,
-        dead=Target(topic=own) if own else routes[0].dead,
+        dead=_dead_target(None, source),
         reader=_reader_of(source),
         checks=tuple(_checks_of(source)),
     )
@@ -92,7 +113,7 @@ def _route_of(route: CompiledRoute, source: Source, pipeline: Pipeline) -> Stage
     return StageRoute(
         plan=route.plan,
         targets=tuple(_target_of(operation, route, source.servers) for operation in route.send),
-        dead=_dead_target(route, source, pipeline),
+        dead=_dead_target(route.name, source),
         invoker=_invoker_of(route, source, pipeline),
     )
 
@@ -102,11 +123,9 @@ def _target_of(operation: ResolvedOperation, route: CompiledRoute, servers: Sequ
     return Target(topic=topic, sink=sink, writer=_writer_of(operation, route))
 
 
-def _dead_target(route: CompiledRoute, source: Source, pipeline: Pipeline) -> Target:
-    found = kafka_topic(pipeline.contract.channels[route.dead_letter_channel])
-    if found is None:
-        raise PipelineError(f"channel {route.dead_letter_channel} has no topic on Kafka")
-    return Target(topic=str(found))
+def _dead_target(route: str | None, source: Source) -> Target:
+    place = source.dead[route]
+    return Target(topic=place.topic, sink=source.servers.index(place.server))
 
 
 def _reader_of(source: Source) -> Reader:

@@ -12,6 +12,7 @@ from penstock.config import Context
 from penstock.contract import Contract, ResolvedOperation, resolve, validate
 from penstock.contract.finding import Finding, Report, Severity
 from penstock.contract.node import Node as DocumentNode
+from penstock.contract.places import Place, place_of
 from penstock.errors import InvalidExpression, PenstockError, PipelineError
 from penstock.events.filters import parse_filter, parse_filters
 from penstock.pipeline import rules
@@ -67,6 +68,13 @@ class Pipeline:
     engine: str
     contract: Contract
     routes: tuple[CompiledRoute, ...]
+    context: Context | None = None
+    on_data_loss: str = "stop"
+
+    def place(self, channel: str, near: str) -> Place:
+        """Say where a channel is: on the server `near` if it is there too."""
+        there = self.contract.servers_of(self.contract.channels[channel])
+        return place_of(self.contract, channel, server=near if near in there else None, context=self.context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +183,8 @@ class _Compiler:
             engine=self.document.engine,
             contract=self.contract,
             routes=whole,
+            context=self.context,
+            on_data_loss=self.document.on_data_loss,
         )
 
     def _route(self, name: str, route: Route) -> CompiledRoute | None:

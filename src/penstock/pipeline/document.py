@@ -115,6 +115,8 @@ class PipelineDocument(Part):
     contract: str = spec(text, default="asyncapi.yaml")
     checkpoint: str = spec(text, default=".penstock/checkpoints")
     engine: str = spec(one_of("auto", "fused", "columns", "loop"), default="auto")
+    on_data_loss: str = spec(one_of("stop", "continue"), default="stop")
+    """What to do if records are gone from a topic before they were read."""
     routes: Mapping[str, Route] = spec(map_of(part(Route), named="a route"), required=True, default=NOTHING)
 
 

@@ -25,7 +25,7 @@ from penstock.pipeline.arrow.decode import CODES, HEADERS, decode_batch
 from penstock.pipeline.arrow.encode import event_at
 from penstock.pipeline.deadletter import DeadLetter, dead_letter_event
 from penstock.pipeline.plan.route import Mode, RoutePlan
-from penstock.pipeline.plan.verdict import KEEP, REASONS, UNMATCHED, Decision, Verdict
+from penstock.pipeline.plan.verdict import EXPIRED, KEEP, REASONS, UNMATCHED, Decision, Verdict
 from penstock.pipeline.ports import Checker, Invoked, Invoker, Reader, Routed, Target
 from penstock.pipeline.reference.route import route_event, route_null
 from penstock.pipeline.size import batch_bytes, fits
@@ -34,7 +34,16 @@ from penstock.record import KafkaRecord
 __all__ = ["COUNTERS", "INPUT", "OUTPUT", "OUTPUT_DDL", "Stage", "StageRoute", "read_cloud_events"]
 
 INPUT: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
-COUNTERS: Final = ("n_in", "n_out", "n_dead", "n_unmatched", "n_dropped", "n_retried", "n_unfollowed")
+COUNTERS: Final = (
+    "n_in",
+    "n_out",
+    "n_dead",
+    "n_unmatched",
+    "n_dropped",
+    "n_retried",
+    "n_unfollowed",
+    "n_expired",
+)
 OUTPUT: Final = pa.schema(
     [
         ("topic", pa.utf8()),
@@ -229,7 +238,7 @@ class Stage:
         if verdict.decision is Decision.REJECT:
             self._bury(route, verdict.code, REASONS[verdict], batch, row, rows)
         elif verdict.decision is Decision.DROP and verdict != UNMATCHED:
-            rows.counts["n_dropped"] += 1
+            rows.counts["n_expired" if verdict == EXPIRED else "n_dropped"] += 1
 
     # Everything else
 
