@@ -1,0 +1,136 @@
+"""A classic group and its members as frozen values; times are seconds of a clock that only runs forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from penstock.gateway.groups.states import State
+
+__all__ = ["Group", "Limits", "Member", "Protocol"]
+
+Protocol = tuple[str, bytes]
+"""A protocol that a member offers: its name and the member's metadata for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an operator may choose; the names and defaults are Kafka's where Kafka has them."""
+
+    min_session: float = 6.0
+    max_session: float = 1800.0
+    initial_delay: float = 3.0
+    """`group.initial.rebalance.delay.ms`: how long an empty group waits for more members."""
+    max_members: int = 10_000
+    """`group.max.size`; Kafka has no limit unless it is told one."""
+    max_groups: int = 50_000
+    max_member_bytes: int = 256 * 1024
+    """Metadata of one member, all its protocols together."""
+    max_group_bytes: int = 4 * 1024 * 1024
+    """Metadata and assignments of a group: they are stored as one message."""
+    max_offset_metadata: int = 4096
+    """`offset.metadata.max.bytes`."""
+    offsets_retention: float = 7 * 24 * 3600.0
+    """`offsets.retention.minutes`."""
+    retention_check: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One member; `joining` and `syncing` name the request that waits for an answer."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session: float
+    rebalance: float
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    expires: float
+    joining: int | None = None
+    syncing: int | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for us: then its silence is no fault of its own."""
+        return self.joining is not None or self.syncing is not None
+
+    @property
+    def size(self) -> int:
+        """The bytes it brings into the group."""
+        return sum(len(data) for _, data in self.protocols) + len(self.assignment)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Give its metadata for a protocol."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+    def beat(self, now: float) -> Self:
+        """Let its session begin again."""
+        return replace(self, expires=now + self.session)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One group between two requests."""
+
+    group_id: str
+    state: State = State.EMPTY
+    protocol_type: str | None = None
+    generation: int = 0
+    protocol: str | None = None
+    leader: str | None = None
+    members: Mapping[str, Member] = field(default_factory=dict)
+    statics: Mapping[str, str] = field(default_factory=dict)
+    """Member ids by `group.instance.id`."""
+    pending: Mapping[str, float] = field(default_factory=dict)
+    """Member ids that were given out and not used yet, and when they are forgotten (KIP-394)."""
+    unsynced: frozenset[str] = frozenset()
+    """Members of this generation that have not asked for their assignment."""
+    deadline: float | None = None
+    """When the present rebalance ends without those who do not come."""
+    initial: bool = False
+    """Whether the rebalance began with an empty group, and so waits for more members (KIP-134)."""
+    delay_left: float = 0.0
+    """How much longer it may wait for them."""
+    grew: bool = False
+    """Whether one came since it began to wait."""
+    changed_at: int = -1
+    """When the state changed, in milliseconds of the day's clock; for the retention of offsets."""
+
+    def with_member(self, member: Member) -> Self:
+        """Add or change a member."""
+        statics = self.statics
+        if member.instance_id is not None:
+            statics = {**statics, member.instance_id: member.member_id}
+        return replace(self, members={**self.members, member.member_id: member}, statics=statics)
+
+    def without_member(self, member_id: str) -> Self:
+        """Take a member away; the next one leads if it led."""
+        member = self.members[member_id]
+        members = {key: each for key, each in self.members.items() if key != member_id}
+        statics = {key: each for key, each in self.statics.items() if key != member.instance_id}
+        leader = next(iter(members), None) if self.leader == member_id else self.leader
+        return replace(
+            self, members=members, statics=statics, leader=leader, unsynced=self.unsynced - {member_id}
+        )
+
+    def without_pending(self, member_id: str) -> Self:
+        """Forget a member id that was given out."""
+        return replace(self, pending={key: each for key, each in self.pending.items() if key != member_id})
+
+    @property
+    def has_all_joined(self) -> bool:
+        """Whether nobody needs to be waited for."""
+        return not self.pending and all(member.joining is not None for member in self.members.values())
+
+    @property
+    def patience(self) -> float:
+        """How long a rebalance may take: as long as the slowest member says."""
+        return max((member.rebalance for member in self.members.values()), default=0.0)
+
+    @property
+    def size(self) -> int:
+        """The bytes that members bring."""
+        return sum(member.size for member in self.members.values())
