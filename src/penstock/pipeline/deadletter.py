@@ -12,13 +12,14 @@ import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 from penstock.errors import InvalidEvent
 from penstock.events import CloudEvent, Json
 from penstock.pipeline.plan.identity import derived_id
 from penstock.record import KafkaRecord
 
-__all__ = ["TYPE", "DeadLetter", "dead_letter_event", "read_dead_letter", "restore"]
+__all__ = ["TYPE", "DeadLetter", "dead_letter_event", "read_dead_letter", "restore", "source_of"]
 
 TYPE: Final = "io.penstock.deadletter"
 
@@ -38,11 +39,20 @@ class DeadLetter:
     """False if the record was too large to be kept: it is to be read at its origin."""
 
 
+def source_of(pipeline: str) -> str:
+    """Give the source of a pipeline's dead letters; a title may hold what a URI-reference may not.
+
+    >>> source_of("My shop")
+    '/penstock/My%20shop'
+    """
+    return f"/penstock/{quote(pipeline, safe='')}"
+
+
 def dead_letter_event(letter: DeadLetter, pipeline: str) -> CloudEvent:
     """Write a dead letter as an event; the same record and route give the same id in every run."""
     record = letter.record
     place = f"{record.topic}/{record.partition}/{record.offset}"
-    source = f"/penstock/{pipeline}"
+    source = source_of(pipeline)
     data = {
         "code": letter.code,
         "reason": letter.reason,
