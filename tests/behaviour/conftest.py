@@ -228,7 +228,10 @@ class Cluster:
 class GatewayThread:
     """The gateway in this process, on a loop of its own."""
 
-    def __init__(self, service_url: str, admin_url: str, *, port: int = 0, **storage: Any) -> None:
+    def __init__(
+        self, service_url: str, admin_url: str, *, port: int = 0, settings: Any = None, **storage: Any
+    ) -> None:
+        self._settings = settings
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="gateway", daemon=True)
         self._thread.start()
@@ -240,7 +243,7 @@ class GatewayThread:
     async def _start(self, service_url: str, admin_url: str, port: int, options: dict[str, Any]) -> str:
         from penstock.brokers.pulsar import Admin, PulsarClient
         from penstock.gateway.dispatch import advertised
-        from penstock.gateway.handler import Services
+        from penstock.gateway.handler import Services, Settings
         from penstock.gateway.pulsar.names import Names
         from penstock.gateway.pulsar.storage import PulsarStorage
         from penstock.gateway.server import Server
@@ -249,7 +252,12 @@ class GatewayThread:
         self.storage = storage = PulsarStorage(self.client, self.admin, names=Names(), **options)
         self.server = Server(
             Services(
-                topics=storage.topics, log=storage, producers=storage, cluster=storage, versions=advertised()
+                topics=storage.topics,
+                log=storage,
+                producers=storage,
+                cluster=storage,
+                settings=self._settings or Settings(),
+                versions=advertised(),
             )
         )
         host, bound = await self.server.start("127.0.0.1", port)

@@ -98,8 +98,67 @@ def test_a_validation_makes_nothing(wire: Any) -> None:
     assert metadata(wire, "only-thought-of").error_code == 3
 
 
-def test_a_name_with_the_mark_of_a_partition(cluster: Any, wire: Any) -> None:
-    assert create_code(wire, "literal-partition-0") == cluster.expects("partition-names")
+def listed(wire: Any) -> set[str]:
+    return {topic.name for topic in wire.ask(METADATA, 12, topics=None).topics}
+
+
+def test_a_name_with_the_mark_of_a_partition(wire: Any, batch: Any, records: Any) -> None:
+    """Pulsar names partitions so: the topic and the partitions of its neighbour stay apart."""
+    neighbour = wire.create(2)
+    topic = wire.create(2, name=f"{neighbour}-partition-0")
+    assert wire.produce(neighbour, batch([{"value": b"neighbour"}]), partition=0).base_offset == 0
+    assert wire.produce(topic, batch([{"value": b"literal"}]), partition=1).base_offset == 0
+    assert [r.value for r in records(wire.fetch(neighbour, 0))] == [b"neighbour"]
+    assert [r.value for r in records(wire.fetch(topic, 0, partition=1))] == [b"literal"]
+    assert wire.find(topic, -1, partition=0)[:2] == (0, 0)
+    found = settled(lambda: [t for t in [metadata(wire, topic)] if len(t.partitions) == 2])[0]
+    assert (found.error_code, found.name) == (0, topic)
+    assert settled(lambda: {topic, neighbour} <= listed(wire))
+    assert {name for name in listed(wire) if name.startswith(neighbour)} == {topic, neighbour}
+    assert alter(wire, topic, "retention.ms", "7200000") == 0
+    assert settled(lambda: configs(wire, topic)["retention.ms"] == "7200000")
+    assert delete_code(wire, topic) == 0
+    assert settled(lambda: topic not in listed(wire))
+    assert [r.value for r in records(wire.fetch(neighbour, 0))] == [b"neighbour"]
+
+
+def test_a_name_with_two_underscores(cluster: Any, wire: Any, batch: Any, records: Any) -> None:
+    topic = wire.create(name=f"__{wire.create()}")
+    assert wire.produce(topic, batch([{"value": b"seen"}])).base_offset == 0
+    assert [r.value for r in records(wire.fetch(topic, 0))] == [b"seen"]
+    assert (topic in listed(wire)) == cluster.expects("underscores")
+    assert delete_code(wire, topic) == 0
+
+
+@pytest.mark.server
+def test_the_topics_of_pulsar_itself_are_out_of_reach(gateway: Any, connect: Any, batch: Any) -> None:
+    wire = connect(gateway.bootstrap)
+    wire.create(retention_ms="3600000")  # the policy of a topic is an event in __change_events
+    assert create_code(wire, "__change_events") == 17
+    assert metadata(wire, "__change_events", create=True).error_code == 17
+    assert wire.produce("__change_events", batch([{}])).error_code == 17
+    assert wire.fetch("__change_events", 0).error_code == 17
+    assert delete_code(wire, "__change_events") == 17
+    assert not [name for name in listed(wire) if name.startswith("__")]
+    wire.close()
+
+
+@pytest.mark.server
+def test_topics_are_not_made_if_the_operator_says_so(start_gateway: Any, pulsar: Any, connect: Any) -> None:
+    from penstock.gateway.handler import Settings
+
+    never = start_gateway(
+        pulsar.service_url,
+        pulsar.admin_url,
+        settings=Settings(auto_create_topics=False, default_partitions=3),
+    )
+    wire = connect(never.bootstrap)
+    assert metadata(wire, "not-wished-for", create=True).error_code == 3
+    name = f"by-default-{time.time_ns()}"
+    assert create_code(wire, name, -1) == 0
+    assert settled(lambda: len(metadata(wire, name).partitions) == 3)
+    wire.close()
+    never.close()
 
 
 def test_a_topic_that_is_made_again(cluster: Any, wire: Any, batch: Any) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.errors import ApiError
 from penstock.gateway.pulsar.names import Names, partition_topic, without_partitions
 
+PIECES = st.sampled_from(["-partition", "-", "=", "-partition-", "x", "0"])
 NAMES = Names(default_namespace="acme/shop")
 
 
@@ -57,6 +60,46 @@ def test_partitions_are_left_out_and_a_topic_merely_named_so_is_not() -> None:
     topics = (f"{prefix}x-partition-0", f"{prefix}x-partition-1", f"{prefix}y-partition-0", f"{prefix}z")
     assert without_partitions(topics, frozenset({f"{prefix}x"})) == [f"{prefix}y-partition-0", f"{prefix}z"]
     assert partition_topic(f"{prefix}x", 1) == topics[1]
+
+
+@pytest.mark.parametrize(
+    ("kafka", "local"),
+    [
+        ("x-partition-0", "x-partition=-0"),
+        ("x-partition-0-partition-1", "x-partition=-0-partition=-1"),
+        ("x-partition--partition-", "x-partition=--partition=-"),
+        ("-partition-", "-partition=-"),
+        ("x-partition", "x-partition"),
+        ("x-partition0", "x-partition0"),
+        ("x-partition=-0", "x-partition==-0"),
+        ("other/ns/x-partition-0", None),
+    ],
+)
+def test_a_name_with_the_mark_of_partitions_goes_there_and_back(kafka: str, local: str | None) -> None:
+    pulsar = NAMES.to_pulsar(kafka)
+    assert pulsar == f"persistent://{f'acme/shop/{local}' if local else 'other/ns/x-partition=-0'}"
+    assert "-partition-" not in pulsar
+    assert NAMES.to_kafka(pulsar) == kafka
+
+
+@given(st.text("-=xpartion0", max_size=40) | st.lists(PIECES, max_size=8).map("".join))
+def test_no_two_names_meet(name: str) -> None:
+    if name:
+        assert NAMES.to_kafka(NAMES.to_pulsar(name)) == name
+        topic = f"persistent://acme/shop/{name}"
+        assert NAMES.to_pulsar(NAMES.to_kafka(topic)) == topic
+
+
+def test_a_full_name_means_what_it_says() -> None:
+    topic = "persistent://acme/shop/x-partition-0"
+    assert NAMES.to_pulsar(topic) == topic == NAMES.to_kafka(topic)
+
+
+@pytest.mark.parametrize("name", ["__change_events", "__transaction_log_3", "t/n/__transaction_state"])
+def test_the_topics_of_pulsar_itself_are_none(name: str) -> None:
+    with pytest.raises(ApiError, match="Pulsar's own") as refused:
+        NAMES.to_pulsar(name)
+    assert refused.value.error_code == 17
 
 
 def test_two_underscores_hide_a_topic() -> None:

@@ -70,6 +70,13 @@ OffsetsOption = Annotated[
 UndecodableOption = Annotated[
     Undecodable, typer.Option("--undecodable", help="What becomes of entries that cannot be decoded.")
 ]
+AutoCreate = Annotated[
+    bool,
+    typer.Option("--auto-create/--no-auto-create", help="Make topics that clients ask for and nobody made."),
+]
+Partitions = Annotated[
+    int, typer.Option("--default-partitions", min=1, help="Of topics made without a number of partitions.")
+]
 NodeId = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The id of this node for Kafka clients.")]
 MetricsListen = Annotated[
     str | None,
@@ -88,6 +95,8 @@ def command(
     default_namespace: Namespace = "public/default",
     offsets: OffsetsOption = Offsets.INDEX,
     undecodable: UndecodableOption = Undecodable.FAIL,
+    auto_create: AutoCreate = True,
+    default_partitions: Partitions = 1,
     node_id: NodeId = 1,
     metrics_listen: MetricsListen = None,
     apis: Apis = False,
@@ -104,6 +113,8 @@ def command(
         default_namespace=_namespace(default_namespace),
         placeholders=undecodable is Undecodable.PLACEHOLDER,
         packed=offsets is Offsets.PACKED,
+        auto_create=auto_create,
+        default_partitions=default_partitions,
         node_id=node_id,
     )
     output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)

@@ -24,7 +24,7 @@ from penstock.brokers.pulsar import Admin, Host, PulsarClient, ServiceUrl
 from penstock.config.secret import Secret, mask_address
 from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken, Unreachable
 from penstock.gateway.dispatch import HANDLERS, advertised
-from penstock.gateway.handler import Services
+from penstock.gateway.handler import Services, Settings
 from penstock.gateway.health import Answer, Health
 from penstock.gateway.metrics import CONTENT_TYPE, Counted, Metrics, Reading
 from penstock.gateway.pulsar.names import Names
@@ -68,6 +68,10 @@ class Options:
     """Whether an entry that cannot be decoded becomes a placeholder instead of an error."""
     packed: bool = False
     """Whether offsets are packed message ids, for brokers without the index."""
+    auto_create: bool = True
+    """Whether a topic that a client asks for by Metadata is made."""
+    default_partitions: int = 1
+    """The partitions of a topic that is made without a number of them."""
     node_id: int = 1
 
 
@@ -155,6 +159,10 @@ class Gateway:
             log=storage,
             producers=self._storage,
             cluster=self._storage,
+            settings=Settings(
+                auto_create_topics=self.options.auto_create,
+                default_partitions=self.options.default_partitions,
+            ),
             versions=advertised(),
         )
 

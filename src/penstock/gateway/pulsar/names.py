@@ -5,8 +5,12 @@
 | my-topic | persistent://<default tenant>/<default namespace>/my-topic |
 | my-tenant/my-ns/my-topic | persistent://my-tenant/my-ns/my-topic |
 | persistent://my-tenant/my-ns/my-topic | itself |
+| x-partition-0 | persistent://<default tenant>/<default namespace>/x-partition=-0 |
 
-Answers use the name that was asked with. Names that begin with two underscores are Pulsar's own and ours.
+Pulsar names partitions by `-partition-` and refuses that in the name of a topic. It takes `=`, which no Kafka
+name has: behind `-partition` one is put in when a name goes to Pulsar, and taken out when it comes back.
+Answers use the name that was asked with. Names that begin with two underscores are not listed, and those in
+which Pulsar keeps its own state are no topics for Kafka clients.
 """
 
 from __future__ import annotations
@@ -23,8 +27,12 @@ __all__ = ["PARTITION_MARK", "Names", "partition_topic", "without_partitions"]
 _SCHEME = "persistent://"
 _PART = re.compile(r"[A-Za-z0-9._=:\-]{1,249}")
 PARTITION_MARK = "-partition-"
+_TO_ESCAPE = re.compile(r"(-partition=*)(?=-)")
+_ESCAPED = re.compile(r"(-partition=*)=(?=-)")
 _PARTITION = re.compile(rf"(.+){PARTITION_MARK}(\d+)\Z")
 _PARTS = 3
+_OF_PULSAR = ("__change_events", "__transaction_")
+"""How the names begin of the topics in which Pulsar keeps its own state."""
 _IDS = uuid.UUID("6f6bd4ae-6f0c-5a5e-9a86-5f0d5b1d9a53")
 """The name space of topic ids: the same topic has the same id on every gateway."""
 
@@ -46,6 +54,8 @@ class Names:
 
         >>> Names().to_pulsar("orders"), Names().to_pulsar("acme/shop/orders")
         ('persistent://public/default/orders', 'persistent://acme/shop/orders')
+        >>> Names().to_pulsar("x-partition-0"), Names().to_kafka("persistent://public/default/x-partition=-0")
+        ('persistent://public/default/x-partition=-0', 'x-partition-0')
         """
         path = name.removeprefix(_SCHEME)
         full = name != path
@@ -54,13 +64,20 @@ class Names:
             parts = [*self.default_namespace.split("/"), path]
         if len(parts) != _PARTS or not all(map(_PART.fullmatch, parts)) or {".", ".."} & set(parts):
             raise ApiError("the name is not legal", error_code=ErrorCode.INVALID_TOPIC_EXCEPTION)
-        return _SCHEME + "/".join(parts)
+        if parts[-1].startswith(_OF_PULSAR):
+            raise ApiError("the name is one of Pulsar's own", error_code=ErrorCode.INVALID_TOPIC_EXCEPTION)
+        # A full name is Pulsar's own and means what it says.
+        local = parts[-1] if full else _TO_ESCAPE.sub(r"\1=", parts[-1])
+        return _SCHEME + "/".join((*parts[:-1], local))
 
     def to_kafka(self, topic: str) -> str:
         """Give the shortest Kafka name of a Pulsar topic."""
         path = topic.removeprefix(_SCHEME)
         namespace, _, local = path.rpartition("/")
-        return local if namespace == self.default_namespace else path
+        if PARTITION_MARK in local:
+            return topic
+        name = _ESCAPED.sub(r"\1", local)
+        return name if namespace == self.default_namespace else f"{namespace}/{name}"
 
     def is_hidden(self, topic: str) -> bool:
         """Say whether a topic is not listed."""
