@@ -27,12 +27,17 @@ from penstock.events.timestamp import read_timestamp, write_timestamp
 __all__ = ["Event"]
 
 
+_NO_HEADERS = EventHeaders()
+
+
 class _View(NamedTuple):
-    """The CloudEvent that an event shows, and where in the headers its part ends and begins."""
+    """The CloudEvent that an event shows, the headers beside it, and who answers for its attributes."""
 
     event: CloudEvent
-    foreign: int
-    known: int
+    foreign: tuple[HeaderField, ...]
+    by: Provenance
+    known: int = 0
+    """How many headers that makes, once they were asked for."""
 
 
 class EventOptions(TypedDict, total=False):
@@ -57,8 +62,8 @@ class Event:
         "_body",
         "_decoded",
         "_decoders",
-        "_fields",
         "_given",
+        "_headers",
         "_path",
         "_source_address",
         "_url",
@@ -85,7 +90,9 @@ class Event:
         if arrived is not None and arrived.utcoffset() is None:
             raise UsageError("the arrival time needs an offset from UTC", next="use datetime.now(UTC)")
         self._path = path
-        self._fields = headers if isinstance(headers, EventHeaders) else EventHeaders.of(headers)
+        self._headers: EventHeaders | None = (
+            headers if isinstance(headers, EventHeaders) else EventHeaders.of(headers)
+        )
         self._body = body
         self._given = None if attributes is None else MappingProxyType(dict(attributes))
         self._arrived = arrived
@@ -154,20 +161,36 @@ class Event:
 
         `by` says who answers for the attributes: authid is an identity only if that is not the client.
         """
-        others = EventHeaders.of(headers, by)
-        # The last one counts: a foreign header that happens to be called `source` must not hide the event's.
-        fields = others.appended(headers_of(event), by)
         path = (event.subject or "") if path is None else path
-        shown = cls(path, fields, event.data_bytes, arrived=arrived, source_address=source_address)
+        shown = cls(path, _NO_HEADERS, event.data_bytes, arrived=arrived, source_address=source_address)
         shown._decoders = decoders
-        shown._view = _View(event, len(others.fields), len(fields.fields))
+        shown._headers = None
+        shown._view = _View(event, EventHeaders.of(headers, by).fields if headers else (), by)
         return shown
+
+    @property
+    def _fields(self) -> EventHeaders:
+        """The headers; a view makes them when they are first asked for."""
+        if self._headers is None:
+            assert self._view is not None
+            event, others, by, _ = self._view
+            # The last one counts: a foreign header that is called `source` must not hide the event's.
+            self._headers = EventHeaders(others).appended(headers_of(event), by)
+            self._view = _View(event, others, by, len(self._headers.fields))
+        return self._headers
+
+    def _shown(self, attribute: str) -> str | None:
+        """Give an attribute of the event that is shown, if that is all that a header would say."""
+        text = self._view.event.get(attribute) if self._headers is None and self._view is not None else None
+        return text if text is not None and text.isascii() else None
 
     def to_cloudevent(self, *, source: str | None = None) -> CloudEvent:
         """Give the event as a CloudEvent by the mapping table; `source` is used if no header names one."""
         if self._view is None:
             return cloudevent_of(self, source)
-        return updated(self._view.event, Event("", EventHeaders(self._fields.fields[self._view.known :])))
+        if self._headers is None:
+            return self._view.event
+        return updated(self._view.event, Event("", EventHeaders(self._headers.fields[self._view.known :])))
 
     @property
     def is_view(self) -> bool:
@@ -179,8 +202,9 @@ class Event:
         """The headers that no attribute of a CloudEvent carries, for the record beside it."""
         if self._view is None:
             return foreign(self._fields)
-        _, others, known = self._view
-        return self._fields.fields[:others] + foreign(self._fields.fields[known:])
+        if self._headers is None:
+            return self._view.foreign
+        return self._view.foreign + foreign(self._headers.fields[self._view.known :])
 
     def appended(self, headers: HeaderInput, *, by: Provenance) -> Event:
         """Give this event with more headers; one that spec 004 defines can be added, never replaced."""
@@ -198,7 +222,7 @@ class Event:
         copy = object.__new__(Event)
         for slot in Event.__slots__:
             setattr(copy, slot, getattr(self, slot))
-        copy._fields = EventHeaders((*self._fields.fields, *added.fields))
+        copy._headers = EventHeaders((*self._fields.fields, *added.fields))
         return copy
 
     # The rules
@@ -221,7 +245,7 @@ class Event:
     @property
     def id(self) -> str | None:
         """GetID: unique ID of the event."""
-        return self._fields.text("event-id")
+        return self._shown("id") or self._fields.text("event-id")
 
     @property
     def event_type(self) -> EventType | None:
@@ -246,7 +270,7 @@ class Event:
     @property
     def content_type(self) -> str | None:
         """GetContentType: e.g. application/json."""
-        return self._fields.text("content-type")
+        return self._shown("datacontenttype") or self._fields.text("content-type")
 
     @property
     def body(self) -> bytes | None:

@@ -1,0 +1,258 @@
+"""The process of a function, as the worker sees it: started once, asked batch by batch, killed if need be.
+
+The wall time of a call is bounded, and so is the resident memory of the process: it is looked at every
+50 ms of a call and after it (Linux; elsewhere only time is bounded). RLIMIT_AS would count what libraries
+reserve and never use.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.errors import PipelineError, WireError
+from penstock.pipeline.functions.frames import LENGTH, dump, length_of, load
+from penstock.pipeline.functions.parcels import Parcel
+from penstock.pipeline.functions.progress import NOWHERE, ProgressMark
+
+__all__ = ["Bounds", "Failure", "FunctionProcess", "Settings", "process_of"]
+
+_TICK: Final = 0.05
+_CHUNK: Final = 1 << 20
+_GRACE: Final = 5.0
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_SECRETS: Final = ("PYTHON_WORKER_FACTORY", "PYSPARK_GATEWAY", "_SPARK_AUTH")
+"""Spark's own words in the environment of a worker: a function has no business with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the child loads; a value that travels."""
+
+    route: str
+    function: str | None = None
+    key: str | None = None
+    path: tuple[str, ...] = ()
+    """Folders and archives in which modules are looked for before `sys.path`."""
+    largest: int = 64 << 20
+    """Bytes of one answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a call may use."""
+
+    seconds: float = 30.0
+    megabytes: int = 512
+    start_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A call that gave no outcomes; `at` is the record that the function was at, NOWHERE if not known."""
+
+    code: str
+    reason: str
+    at: int = NOWHERE
+
+
+class FunctionProcess:
+    """One child, started when it is first needed and again after it was killed."""
+
+    def __init__(self, settings: Settings, bounds: Bounds) -> None:
+        self._settings = settings
+        self._bounds = bounds
+        self._running: _Running | None = None
+        self.starts = 0
+
+    def call(self, parcels: Sequence[Parcel]) -> list[Any] | Failure:
+        """Run one batch; PipelineError if the function cannot even be loaded."""
+        running = self._running = self._running or self._started()
+        answer = running.ask(dump(list(parcels)), self._bounds.seconds)
+        if isinstance(answer, Failure):
+            self.close()
+            return answer
+        if running.megabytes() > self._bounds.megabytes:
+            self.close()  # it leaks from call to call: what it answered is good, the next one starts afresh
+        if answer[0] == "failed":
+            return Failure(*answer[1:])
+        return list(answer[1])
+
+    def check(self) -> None:
+        """Load the function now; PipelineError if that fails."""
+        self._running = self._running or self._started()
+
+    def _started(self) -> _Running:
+        self.starts += 1
+        running = _Running(self._settings, self._bounds.megabytes)
+        answer = running.ask(dump(asdict(self._settings)), self._bounds.start_seconds)
+        if not isinstance(answer, Failure) and answer[0] == "ready":
+            return running
+        running.kill()
+        names = " and ".join(filter(None, (self._settings.function, self._settings.key)))
+        raise PipelineError(
+            f"route {self._settings.route}: {names} cannot be loaded",
+            why=answer.reason if isinstance(answer, Failure) else str(answer[1]),
+            next="make the module importable where the pipeline file is, or on PYTHONPATH",
+        )
+
+    def close(self) -> None:
+        """End the child, if it runs."""
+        if self._running is not None:
+            self._running.kill()
+            self._running = None
+
+
+class _Running:
+    """A child that lives, and the pipes to it."""
+
+    def __init__(self, settings: Settings, megabytes: int) -> None:
+        self._largest = settings.largest
+        self._megabytes = megabytes
+        theirs_in, self._to = _pipe()
+        self._from, theirs_out = _pipe()
+        with tempfile.TemporaryFile() as shared:
+            shared.truncate(ProgressMark.SIZE)
+            self._mark = ProgressMark(shared.fileno())
+            self._mark.write(NOWHERE)
+            given = (theirs_in, theirs_out, shared.fileno())
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "penstock.pipeline.functions.child", *map(str, given)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=given,
+                env=_environment(settings.path),
+                start_new_session=True,
+            )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        os.set_blocking(self._to, False)
+
+    def ask(self, frame: bytes, seconds: float) -> Any:
+        """Send a frame and wait for the answer; a Failure, and the end of the child, if none comes."""
+        deadline = time.monotonic() + seconds
+        self._mark.write(NOWHERE)
+        try:
+            self._send(frame, deadline)
+            return self._receive(deadline)
+        except _Stopped as exc:
+            failure = (exc.code, exc.reason)
+        except WireError as exc:
+            failure = ("function-exit", f"its answer cannot be read: {exc}")
+        except OSError:
+            failure = ("function-exit", self._last_words())
+        at = self._mark.read()
+        self.kill()
+        return Failure(*failure, at)
+
+    def _send(self, frame: bytes, deadline: float) -> None:
+        view = memoryview(frame)
+        while view:
+            self._wait(self._to, select.POLLOUT, deadline)
+            view = view[os.write(self._to, view[:_CHUNK]) :]
+
+    def _receive(self, deadline: float) -> Any:
+        length = length_of(self._exactly(LENGTH.size, deadline), self._largest)
+        return load(self._exactly(length, deadline))
+
+    def _exactly(self, count: int, deadline: float) -> bytes:
+        received = bytearray()
+        while len(received) < count:
+            self._wait(self._from, select.POLLIN, deadline)
+            part = os.read(self._from, min(_CHUNK, count - len(received)))
+            if not part:
+                raise BrokenPipeError
+            received += part
+        return bytes(received)
+
+    def _wait(self, descriptor: int, event: int, deadline: float) -> None:
+        """Wait until a pipe is ready; _Stopped if the call is over its bounds or the child has ended."""
+        poller = select.poll()
+        poller.register(descriptor, event)
+        while not poller.poll(max(0.0, min(_TICK, deadline - time.monotonic())) * 1000):
+            if time.monotonic() >= deadline:
+                raise _Stopped("function-timeout", "the call took longer than it may")
+            if self._process.poll() is not None:  # what the function started may still hold the pipe
+                raise BrokenPipeError
+            if self.megabytes() > self._megabytes:
+                reason = f"the process uses more than its {self._megabytes} megabytes"
+                raise _Stopped("function-memory", reason)
+
+    def megabytes(self) -> int:
+        """Give the resident memory of the child; 0 where the system does not tell."""
+        try:
+            pages = int(Path(f"/proc/{self._process.pid}/statm").read_bytes().split()[1])
+        except (OSError, IndexError, ValueError):
+            return 0
+        return pages * _PAGE >> 20
+
+    def _last_words(self) -> str:
+        try:
+            status = self._process.wait(timeout=_GRACE)
+        except subprocess.TimeoutExpired:
+            return "the process closed its pipe"
+        if status < 0:
+            return f"the process was ended by {signal.Signals(-status).name}"
+        return f"the process ended with exit code {status}"
+
+    def kill(self) -> None:
+        """End the child and what it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for descriptor in (self._to, self._from):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._to = self._from = -1
+        self._mark.close()
+
+
+class _Stopped(Exception):
+    """The call must end; never leaves this module."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(code)
+        self.code = code
+        self.reason = reason
+
+
+def _pipe() -> tuple[int, int]:
+    reading, writing = os.pipe()
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _CHUNK)  # a batch at once: fewer switches between the two
+    return reading, writing
+
+
+def _environment(path: tuple[str, ...]) -> dict[str, str]:
+    own = {name: text for name, text in os.environ.items() if not name.startswith(_SECRETS)}
+    # What the worker can import, the child can: on a cluster both Penstock and the module are in archives.
+    return {**own, "PYTHONPATH": os.pathsep.join((*path, *filter(None, sys.path)))}
+
+
+_running: Final[dict[tuple[Settings, Bounds], FunctionProcess]] = {}
+"""One child a route in this process."""
+
+
+def process_of(settings: Settings, bounds: Bounds) -> FunctionProcess:
+    """Give the process of a route; the same one every time."""
+    if not _running:
+        atexit.register(_close_all)
+    return _running.setdefault((settings, bounds), FunctionProcess(settings, bounds))
+
+
+def _close_all() -> None:
+    for process in _running.values():
+        process.close()
+    _running.clear()
