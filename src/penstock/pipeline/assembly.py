@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.contract import ResolvedOperation
 from penstock.contract.credentials import Connection
 from penstock.contract.places import Place
 from penstock.errors import PipelineError
 from penstock.pipeline.compile import CompiledRoute, Pipeline
-from penstock.pipeline.plan.route import FunctionKey
+from penstock.pipeline.functions.build import invoker_of
+from penstock.pipeline.plan.route import FunctionKey, RoutePlan, SimpleKey
 from penstock.pipeline.ports import Checker, Invoker, Reader, Target, Writer
 from penstock.pipeline.stage import Stage, StageRoute, read_cloud_events
 
@@ -90,18 +91,15 @@ def _stops(route: CompiledRoute) -> Iterator[tuple[bool, str]]:
     operations = (route.receive, *route.send)
     declared = any(message.cloud_event for message in route.receive.messages)
     yield any(operation.protocol != "kafka" for operation in operations), "it leaves Kafka"
-    yield route.document.apply is not None, "it applies a function"
     yield route.sql is not None, "its condition is Spark's own SQL"
-    yield isinstance(route.plan.key, FunctionKey), "its key is made by a function"
     yield route.document.events == "plain" or not declared, "its source does not carry CloudEvents"
 
 
 def stage_of(source: Source, pipeline: Pipeline) -> Stage:
     """Give the stage of a source."""
     routes = tuple(_route_of(route, source, pipeline) for route in source.routes)
-    name = str(pipeline.contract.info.title if pipeline.contract.info else "pipeline")
     return Stage(
-        pipeline=name,
+        pipeline=_name_of(pipeline),
         routes=routes,
         dead=_dead_target(None, source),
         reader=_reader_of(source),
@@ -111,7 +109,7 @@ def stage_of(source: Source, pipeline: Pipeline) -> Stage:
 
 def _route_of(route: CompiledRoute, source: Source, pipeline: Pipeline) -> StageRoute:
     return StageRoute(
-        plan=route.plan,
+        plan=_plan_of(route),
         targets=tuple(_target_of(operation, route, source.servers) for operation in route.send),
         dead=_dead_target(route.name, source),
         invoker=_invoker_of(route, source, pipeline),
@@ -140,5 +138,18 @@ def _writer_of(operation: ResolvedOperation, route: CompiledRoute) -> Writer | N
     return None
 
 
+def _plan_of(route: CompiledRoute) -> RoutePlan:
+    # A key function sees the output, so the invoker calls it; until then the event has the record's own key.
+    by_function = isinstance(route.plan.key, FunctionKey)
+    return replace(route.plan, key=SimpleKey.KEEP) if by_function else route.plan
+
+
 def _invoker_of(route: CompiledRoute, source: Source, pipeline: Pipeline) -> Invoker | None:
-    return None
+    closed = {source.topic, *(place.topic for place in source.dead.values())}
+    return invoker_of(
+        route, pipeline, name=_name_of(pipeline), servers=source.servers, closed=frozenset(closed)
+    )
+
+
+def _name_of(pipeline: Pipeline) -> str:
+    return str(pipeline.contract.info.title if pipeline.contract.info else "pipeline")

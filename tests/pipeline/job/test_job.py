@@ -23,9 +23,7 @@ def pipeline(extra: str = "", send: str = "publishLargeOrder") -> Pipeline:
 @pytest.mark.parametrize(
     ("extra", "send", "why"),
     [
-        ("    apply: shop.functions:enrich\n", "publishLargeOrder", "applies a function"),
         ("    sql: size(headers) > 1\n", "publishLargeOrder", "own SQL"),
-        ("    key: shop.keys:of\n", "publishLargeOrder", "made by a function"),
         ("    events: plain\n", "publishLargeOrder", "does not carry CloudEvents"),
         ("", "publishShipment", "leaves Kafka"),
     ],

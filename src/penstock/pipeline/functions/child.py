@@ -19,7 +19,7 @@ from penstock.errors import PipelineError
 from penstock.pipeline.functions.frames import dump, read_frame, write_frame
 from penstock.pipeline.functions.logs import InvocationLog
 from penstock.pipeline.functions.parcels import opened
-from penstock.pipeline.functions.program import LONGEST_TEXT, Program, load_function
+from penstock.pipeline.functions.program import LONGEST_TEXT, Program, legible, load_function
 from penstock.pipeline.functions.program import __file__ as program_file
 from penstock.pipeline.functions.progress import Progress, ProgressMark
 
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     try:
         program = _load(settings)
     except BaseException as exc:  # noqa: BLE001 - a module of the user may raise anything
-        write_frame(outbox, dump(("unusable", _traceback(exc))))
+        write_frame(outbox, dump(("unusable", legible(_traceback(exc)))))
         return
     write_frame(outbox, dump(("ready",)))
     while True:
@@ -79,7 +79,7 @@ def _answer(program: Program, parcels: Any, progress: Progress, log: InvocationL
 
 
 def _failed(code: str, reason: str, progress: Progress) -> bytes:
-    return dump(("failed", code, reason[-LONGEST_TEXT:], progress.number))
+    return dump(("failed", code, legible(reason)[-LONGEST_TEXT:], progress.number))
 
 
 def _traceback(exc: BaseException) -> str:

@@ -18,7 +18,7 @@ from penstock.pipeline.functions.emission import KeyFunction, emissions
 from penstock.pipeline.functions.parcels import Record
 from penstock.pipeline.functions.progress import NOWHERE, Progress, WatchedBatch
 
-__all__ = ["LONGEST_TEXT", "Program", "load_function"]
+__all__ = ["LONGEST_TEXT", "Program", "legible", "load_function"]
 
 LONGEST_TEXT: Final = 8192
 """Characters of a reason or a traceback in a dead letter."""
@@ -108,4 +108,9 @@ def _envelope(route: str, views: Sequence[Event]) -> Event:
 
 
 def _text(value: object) -> str:
-    return str(value)[:LONGEST_TEXT]
+    return legible(str(value)[:LONGEST_TEXT])
+
+
+def legible(text: str) -> str:
+    """Give a text that can be written as UTF-8, whatever a function put into it."""
+    return text.encode("utf-8", "replace").decode()

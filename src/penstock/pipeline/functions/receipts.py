@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.events import CloudEvent, Json
+from penstock.pipeline.deadletter import source_of
 from penstock.pipeline.plan.identity import derived_id
 from penstock.pipeline.ports import Invoked, Receipt, Routed, Target
 
@@ -50,7 +51,7 @@ class Receipts:
         attributes = {
             "specversion": "1.0",
             "id": derived_id(f"{self.route}/receipt", source, id),
-            "source": f"/penstock/{self.pipeline}",
+            "source": source_of(self.pipeline),
             "type": TYPE,
             "datacontenttype": "application/json",
             "causationid": id,

@@ -1,0 +1,68 @@
+"""From a compiled route to its invoker: its functions, their bounds, its retries and its receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from penstock.contract.topics import is_kafka_topic, kafka_topic
+from penstock.pipeline.compile import CompiledRoute, Pipeline
+from penstock.pipeline.document import FunctionCall
+from penstock.pipeline.functions.delivery import Retries
+from penstock.pipeline.functions.invoker import FunctionInvoker
+from penstock.pipeline.functions.process import Bounds, Settings
+from penstock.pipeline.functions.receipts import Receipts
+from penstock.pipeline.plan.route import FunctionKey, SimpleKey
+from penstock.pipeline.ports import Target
+
+__all__ = ["invoker_of", "module_path"]
+
+
+def module_path(pipeline: Pipeline) -> tuple[str, ...]:
+    """Give where the modules of a pipeline are looked for first: in the folder of its file."""
+    return (str(Path(pipeline.path).absolute().parent),)
+
+
+def invoker_of(
+    route: CompiledRoute, pipeline: Pipeline, *, name: str, servers: Sequence[str], closed: frozenset[str]
+) -> FunctionInvoker | None:
+    """Give the invoker of a route; None if it names no function.
+
+    `servers` are the clusters that the source writes to, `closed` the topics that take no receipts.
+    """
+    call, key, delivery = route.document.apply, route.plan.key, route.document.delivery
+    if call is None and not isinstance(key, FunctionKey):
+        return None
+    bounds = call or FunctionCall()
+    receipts = Receipts(
+        pipeline=name, route=route.name, channels=dict(_channels(pipeline, servers, closed)) if call else {}
+    )
+    return FunctionInvoker(
+        settings=Settings(
+            route=route.name,
+            function=call.function if call else None,
+            key=key.name if isinstance(key, FunctionKey) else None,
+            path=module_path(pipeline),
+        ),
+        bounds=Bounds(seconds=bounds.timeout, megabytes=bounds.memory),
+        batch=bounds.batch,
+        retries=Retries(retry=delivery.retry, policy=delivery.backoff_policy, delay=route.backoff_seconds),
+        ordering=route.document.ordering,
+        key_from_partitionkey=key is SimpleKey.PARTITIONKEY,
+        receipts=receipts if call else None,
+    )
+
+
+def _channels(
+    pipeline: Pipeline, servers: Sequence[str], closed: frozenset[str]
+) -> Iterator[tuple[str, Target]]:
+    contract = pipeline.contract
+    for name, channel in contract.channels.items():
+        topic = kafka_topic(channel)
+        there = [server for server in servers if server in contract.servers_of(channel)]
+        if topic is None or not is_kafka_topic(topic) or topic in closed or not there:
+            continue
+        # Sink n is cluster n; n + len(servers) are its receipts, written when everything else is durable.
+        target = Target(topic=topic, sink=servers.index(there[0]) + len(servers))
+        yield topic, target
+        yield name, target
