@@ -12,7 +12,9 @@ PenstockError              what happened, where, why, and the next step
 │   ├── UnsupportedFormat  it is in an event format that nobody registered here
 │   └── CannotEncode       the event has something the target cannot carry
 ├── PipelineError          a route or pipeline that cannot be
-│   └── UnsupportedPlan    an engine cannot do it; says which node stops it
+│   ├── UnknownSchemas     a batch names schemas that the driver has to look up first
+│   ├── UnsupportedPlan    an engine cannot do it; says which node stops it
+│   └── JobFailed          a job that was running had to stop
 ├── WireError              bytes on a socket that break their protocol
 │   └── RecordsError       records in a batch that cannot be taken; has Kafka's error code
 ├── ApiError               a Kafka client asked the gateway for what it does not get; has Kafka's error code
@@ -20,6 +22,7 @@ PenstockError              what happened, where, why, and the next step
 │   ├── PulsarRefused      a Pulsar broker, with one of its own error codes
 │   └── Unreachable        ... or said nothing                                    exit 5
 ├── Refused                we will not do it: dangerous                           exit 4
+│   └── CheckpointMismatch the checkpoint belongs to something else
 ├── MachineError           this machine: Java, disk, ports, network, files
 │   ├── JavaError          no Java that fits
 │   ├── ArtifactError      a jar that is missing or corrupt
@@ -35,12 +38,14 @@ PK5xx pipeline, PK6xx gateway, PK9xx us.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 __all__ = [
     "ApiError",
     "ArtifactError",
     "CannotEncode",
+    "CheckpointMismatch",
     "ClusterError",
     "ConfigError",
     "ContractError",
@@ -50,6 +55,7 @@ __all__ = [
     "InvalidEvent",
     "InvalidExpression",
     "JavaError",
+    "JobFailed",
     "MachineError",
     "MissingExtra",
     "NotACloudEvent",
@@ -60,6 +66,7 @@ __all__ = [
     "RecordsError",
     "Refused",
     "StartupError",
+    "UnknownSchemas",
     "Unreachable",
     "UnsupportedFormat",
     "UnsupportedPlan",
@@ -222,6 +229,26 @@ class UnsupportedPlan(PipelineError):
         self.stops = stops
 
 
+class JobFailed(PipelineError):
+    """A job that was running had to stop: a topic, a cluster or a worker failed for good."""
+
+    code = "PK503"
+
+
+class UnknownSchemas(PipelineError):
+    """A batch names schemas by ids that nobody has looked up yet; `tokens` are those ids as text."""
+
+    code = "PK504"
+
+    def __init__(self, operation: str, tokens: Iterable[str]) -> None:
+        self.operation = operation
+        self.tokens = tuple(sorted(tokens)[:100])
+        super().__init__(
+            f"a batch names schemas that are not known yet <schemas of {operation}: {','.join(self.tokens)}>",
+            next="the job looks them up in the registry and runs the batch again",
+        )
+
+
 class WireError(PenstockError):
     """Bytes from a socket or a log break the rules of their protocol."""
 
@@ -288,6 +315,12 @@ class Refused(PenstockError):
 
     code = "PK004"
     exit_code = 4
+
+
+class CheckpointMismatch(Refused):
+    """A checkpoint of another topic, cluster or engine: to go on from it would skip or repeat records."""
+
+    code = "PK502"
 
 
 class MachineError(PenstockError):

@@ -1,0 +1,124 @@
+"""The form of a message: what workers must know of it to read, check and write its payload; no secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from penstock.contract import ResolvedMessage, ResolvedOperation
+from penstock.contract.schema import Schema, SchemaFormat
+from penstock.contract.schema_ids import SchemaId
+from penstock.contract.selection import Selector
+from penstock.pipeline.typed.frame import Frame, frame_of
+
+__all__ = ["Form", "KeyForm", "choose", "form_of", "forms_of", "schema_token"]
+
+CLOUDEVENTS: Final = "application/cloudevents"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyForm:
+    """What a key must be."""
+
+    schema: str
+    """JSON text of a JSON Schema or an Avro schema."""
+    is_avro: bool = False
+    frame: Frame | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """One message."""
+
+    name: str
+    selector: Selector
+    codec: str
+    """How data is written: json, avro, protobuf, text or bytes."""
+    content_type: str | None = None
+    schema: str | None = None
+    """The payload's schema as JSON text; None if there is none, or in a language that is not checked."""
+    is_envelope: bool = False
+    """The schema describes the whole event in structured mode."""
+    frame: Frame | None = None
+    key: KeyForm | None = None
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether data has to be taken out of Avro or out of a frame before an expression can read it."""
+        framed = self.frame is not None and self.frame.location is not None
+        return not self.is_envelope and (self.codec == "avro" or (self.codec == "json" and framed))
+
+    @property
+    def is_framed_protobuf(self) -> bool:
+        """Whether data is Protobuf behind a registry's frame, which nobody here can read."""
+        framed = self.frame is not None and self.frame.location is not None
+        return self.codec == "protobuf" and not self.is_envelope and framed
+
+
+def forms_of(operation: ResolvedOperation) -> tuple[Form, ...]:
+    """Give the forms of all messages of an operation."""
+    return tuple(form_of(message) for message in operation.messages)
+
+
+def form_of(message: ResolvedMessage) -> Form:
+    """Give the form of a message."""
+    frame = frame_of(message)
+    return Form(
+        name=message.name,
+        selector=message.selector,
+        codec=message.codec,
+        content_type=message.content_type,
+        schema=_text(message.payload),
+        is_envelope=(message.content_type or "").startswith(CLOUDEVENTS),
+        frame=frame,
+        key=_key(message.key, frame),
+    )
+
+
+_CHECKED: Final = (SchemaFormat.JSON, SchemaFormat.AVRO)
+
+
+def _text(schema: Schema | None) -> str | None:
+    if schema is None or schema.format not in _CHECKED:
+        return None
+    return orjson.dumps(schema.definition).decode()
+
+
+def _key(schema: Schema | None, frame: Frame | None) -> KeyForm | None:
+    text = _text(schema)
+    if schema is None or text is None:
+        return None
+    is_avro = schema.format is SchemaFormat.AVRO
+    return KeyForm(schema=text, is_avro=is_avro, frame=frame if is_avro else None)
+
+
+def choose(forms: Sequence[Form], event_type: str | None, dataschema: str | None) -> int | None:
+    """Say which form an event has, by the rule of `ResolvedOperation.message_for`.
+
+    Where the selectors leave it open, the message that is named like the type of the event is meant.
+    """
+    fitting = [at for at, form in enumerate(forms) if form.selector.takes(event_type, dataschema)]
+    named = [at for at in fitting if forms[at].selector != Selector()]
+    candidates = named or fitting
+    if len(candidates) > 1:
+        candidates = [at for at in candidates if forms[at].name == event_type]
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def schema_token(schema_id: SchemaId) -> str:
+    """Write an id as one word; Apicurio's contentId is the id of its compatible API.
+
+    >>> from penstock.contract.schema_ids import IdKind
+    >>> schema_token(SchemaId(number=5)), schema_token(SchemaId(number=5, kind=IdKind.GLOBAL_ID))
+    ('id:5', 'globalId:5')
+    """
+    if schema_id.guid is not None:
+        return f"guid:{schema_id.guid}"
+    kind = _SAME.get(schema_id.kind, schema_id.kind)
+    return f"{kind}:{schema_id.number}"
+
+
+_SAME: Final[Mapping[str, str]] = {"contentId": "id"}
