@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from penstock.errors import InvalidExpression, PenstockError, PipelineError
 from penstock.events.filters import parse_filter, parse_filters
 from penstock.pipeline import rules
 from penstock.pipeline.document import PipelineDocument, Route, read_pipeline
+from penstock.pipeline.functions.location import locate
 from penstock.pipeline.plan.cesql import parse_cesql
 from penstock.pipeline.plan.dialects import compile_filters
 from penstock.pipeline.plan.nodes import Boolean, Node, Type
@@ -193,7 +195,7 @@ class _Compiler:
         plan = self._plan(name, route)
         dead = self._dead_letters(route, receive)
         delay = self._seconds(route)
-        self._check_function(route)
+        self._check_functions(route)
         if receive is None or plan is None or dead is None or None in send:
             return None
         return CompiledRoute(
@@ -364,9 +366,18 @@ class _Compiler:
             self.report.add(rules.BAD_DURATION, node, found=route.delivery.backoff_delay)
         return delay or 0.0
 
-    def _check_function(self, route: Route) -> None:
+    def _check_functions(self, route: Route) -> None:
         if route.apply is not None and not _FUNCTION.match(route.apply.function):
             self.report.add(rules.BAD_FUNCTION, route.apply.node, name=route.apply.function)
+        elif route.apply is not None:
+            self._check_defined(route.apply.function, route.apply.node)
+        if route.key not in _SIMPLE_KEYS and _FUNCTION.match(route.key):
+            self._check_defined(route.key, route.at("key"))
+
+    def _check_defined(self, name: str, node: DocumentNode) -> None:
+        found = locate(name, [str(self.path.absolute().parent), *sys.path])
+        if found.problem is not None:
+            self.report.add(rules.NO_FUNCTION, node, name=name, problem=found.problem)
 
 
 _SIMPLE_KEYS: Final[Mapping[str, SimpleKey]] = {key.value: key for key in SimpleKey}

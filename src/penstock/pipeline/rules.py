@@ -95,6 +95,12 @@ NO_TARGET_FORMAT = _rule(
     "What a route writes is what the contract says of the target's messages.",
     "change the message in the contract, or send by another operation",
 )
+NO_FUNCTION = _rule(
+    "PK524",
+    "{name} cannot be called: {problem}",
+    "A function is looked for in the folder of the pipeline and on PYTHONPATH; its file is read, not run.",
+    "define the function there, or correct its name",
+)
 
 RULES = (
     NO_CONTRACT,
@@ -111,4 +117,5 @@ RULES = (
     NO_ROUTES,
     DISAGREEMENT,
     NO_TARGET_FORMAT,
+    NO_FUNCTION,
 )
