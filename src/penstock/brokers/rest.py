@@ -65,21 +65,24 @@ class Rest:
         except ImportError as exc:
             raise MissingExtra("contract", "httpx", purpose="talking to REST interfaces") from exc
         self.name = name
-        self._base = url.rstrip("/")
-        self.address = mask_address(self._base)
+        self.base = url.rstrip("/")
+        self.address = mask_address(self.base)
         self._headers = {"Accept": f"{media_type}, application/json", "Content-Type": media_type}
         if authorization is not None:
             self._headers["Authorization"] = authorization
         verify: ssl.SSLContext | bool = True if tls is None else tls
         self._client = httpx.Client(verify=verify, timeout=httpx.Timeout(timeout, connect=connect_timeout))
 
-    def call(self, method: str, path: str, value: Any = None) -> Answer:
-        """Send a request; an answer of any status but 5xx is returned for the caller to judge."""
+    def call(self, method: str, path: str, value: Any = None, *, base: str | None = None) -> Answer:
+        """Send a request; an answer of any status but 5xx is returned for the caller to judge.
+
+        `base` is another address on the same server.
+        """
         import httpx
 
         body = None if value is None else json.dumps(value).encode()
         try:
-            return self._follow(method, f"{self._base}{path}", body)
+            return self._follow(method, f"{base or self.base}{path}", body)
         except httpx.InvalidURL as exc:
             raise ConfigError(
                 f"'{self.address}' is not an address", next="correct it in the context"

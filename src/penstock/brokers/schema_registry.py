@@ -6,6 +6,7 @@ A refusal keeps the registry's own reason, which Confluent's client hides behind
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -27,9 +28,15 @@ class Registered:
     """One version of a subject."""
 
     version: int
+    """0 if the registry was asked by id and does not say."""
     schema_type: str
     """AVRO, JSON or PROTOBUF."""
     schema: str
+    id: int | None = None
+    guid: str | None = None
+    """Newer registries have one beside the id."""
+    references: tuple[tuple[str, int], ...] = ()
+    """Subject and version of each schema that this one refers to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +98,40 @@ class SchemaRegistry:
         """Give the newest version of a subject; None if there is none."""
         return self._registered(subject, self._rest.call("GET", f"{_path(subject)}/versions/latest"))
 
+    def versions(self, subject: str) -> tuple[int, ...]:
+        """Give the versions of a subject, oldest first; none if there is no such subject."""
+        answer = self._rest.call("GET", f"{_path(subject)}/versions")
+        if answer.status == NOT_FOUND:
+            return ()
+        value = self._accepted(f"versions of {subject}", answer).value
+        if not isinstance(value, list) or not all(isinstance(each, int) for each in value):
+            raise self._strange(f"versions of {subject}", answer)
+        return tuple(sorted(value))
+
+    def version(self, subject: str, version: int) -> Registered | None:
+        """Give one version of a subject; None if there is none."""
+        return self._registered(subject, self._rest.call("GET", f"{_path(subject)}/versions/{version}"))
+
+    def by_id(self, id: int) -> Registered | None:
+        """Give the schema with an id, whatever its subject; None if there is none."""
+        return self._named(f"id {id}", self._rest.call("GET", f"/schemas/ids/{id}"))
+
+    def by_guid(self, guid: str) -> Registered | None:
+        """Give the schema with a GUID; None if there is none, or the registry has no GUIDs."""
+        return self._named(f"GUID {guid}", self._rest.call("GET", f"/schemas/guids/{quote(guid)}"))
+
+    def by_global_id(self, number: int) -> Registered | None:
+        """Give the schema with one of Apicurio's global ids, by its own API; None if there is none."""
+        base = f"{self._rest.base.partition('/apis/')[0]}/apis/registry/v2"
+        answer = self._rest.call("GET", f"/ids/globalIds/{number}", base=base)
+        if answer.status in _NO_SUCH_NAME:
+            return None
+        value = self._accepted(f"global id {number}", answer).value
+        return Registered(version=0, schema_type=AVRO, schema=json.dumps(value))
+
+    def _named(self, name: str, answer: Answer) -> Registered | None:
+        return None if answer.status in _NO_SUCH_NAME else self._registered(name, answer)
+
     def find(self, subject: str, schema_type: str, schema: str) -> Registered | None:
         """Give the version of a subject that is this schema; None if no version is."""
         return self._registered(subject, self._rest.call("POST", _path(subject), _body(schema_type, schema)))
@@ -128,9 +169,14 @@ class SchemaRegistry:
         value = self._accepted(f"subject {subject}", answer).value
         try:
             return Registered(
-                version=int(value["version"]),
+                version=int(value.get("version") or 0),
                 schema_type=str(value.get("schemaType") or AVRO),
                 schema=str(value["schema"]),
+                id=value.get("id"),
+                guid=value.get("guid"),
+                references=tuple(
+                    (str(r["subject"]), int(r["version"])) for r in value.get("references") or ()
+                ),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as exc:
             raise self._strange(f"subject {subject}", answer) from exc
@@ -149,6 +195,8 @@ class SchemaRegistry:
         )
 
 
+_NO_SUCH_NAME: Final = frozenset({400, 404, 422})
+"""A number that the registry could not have given is refused, not missed."""
 _BAD_SCHEMA: Final = frozenset({409, 422})
 
 

@@ -15,7 +15,7 @@ from penstock.contract.credentials import Client, Connection, options, reveal
 from penstock.contract.document import Contract
 from penstock.errors import ContractError
 
-__all__ = ["ContractClusters"]
+__all__ = ["ContractClusters", "compatible_address"]
 
 # Pulsar's own ports of the admin REST API, with and without TLS.
 _ADMIN: Final = {False: ("http", 8080), True: ("https", 8443)}
@@ -70,7 +70,7 @@ class ContractClusters:
                 raise ContractError(f"server {server} names no schema registry", next="add schemaRegistryUrl")
             vendor = (binding.schema_registry_vendor or "").lower()
             connection = connect_registry(binding.schema_registry_url, self._context)
-            connection = replace(connection, address=_compatible(connection.address, vendor))
+            connection = replace(connection, address=compatible_address(connection.address, vendor))
             made = reveal(options(connection, Client.SCHEMA_REGISTRY))
             self._registries[server] = SchemaRegistry(
                 made, timeout=self._timeout, connect_timeout=self._connect_timeout
@@ -105,10 +105,10 @@ def _admin(connection: Connection) -> str:
     return f"{scheme}://{parts.hostname}:{port}"
 
 
-def _compatible(url: str, vendor: str) -> str:
+def compatible_address(url: str, vendor: str) -> str:
     """The Confluent-compatible API of a registry; Apicurio has it beside its own.
 
-    >>> _compatible("http://host:8080/apis/registry/v2", "apicurio")
+    >>> compatible_address("http://host:8080/apis/registry/v2", "apicurio")
     'http://host:8080/apis/ccompat/v7'
     """
     if vendor != "apicurio" or "ccompat" in url:

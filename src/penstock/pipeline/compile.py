@@ -34,6 +34,7 @@ from penstock.pipeline.plan.route import (
     Tombstones,
 )
 from penstock.pipeline.plan.sql import parse_sql
+from penstock.pipeline.typed.form import unwritable
 
 __all__ = ["CompiledRoute", "Pipeline", "PipelineCheck", "check_pipeline", "load_pipeline"]
 
@@ -224,7 +225,11 @@ class _Compiler:
             self.report.add(rules.WRONG_ACTION, route.at(field), found=found, wanted=action, **words)
             return None
         try:
-            return resolve(self.contract, name, context=self.context)
+            resolved = resolve(self.contract, name, context=self.context)
+            problem = unwritable(resolved) if action == "send" else None
+            if problem is not None:
+                self.report.add(rules.NO_TARGET_FORMAT, route.at(field), operation=name, problem=problem)
+            return resolved
         except PenstockError as exc:
             self.report.add(rules.CONTRADICTION, route.at(field), route=name, problem=str(exc))
             return None

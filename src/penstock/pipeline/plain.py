@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from penstock.contract import ResolvedOperation
 from penstock.errors import InvalidEvent
 from penstock.events import CloudEvent
 from penstock.events.event import Event
@@ -26,6 +25,9 @@ from penstock.pipeline.arrow.batch import EventColumns
 from penstock.pipeline.arrow.decode import CODES, HEADERS
 from penstock.pipeline.plain_columns import Part, join, read_by_columns
 from penstock.record import Headers, KafkaRecord
+
+if TYPE_CHECKING:
+    from penstock.contract import ResolvedOperation
 
 __all__ = ["PlainReader", "PlainWriter", "is_plain", "plain_event", "plain_reader"]
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from penstock.contract import ResolvedMessage, ResolvedOperation
 from penstock.contract.schema import Schema, SchemaFormat
 from penstock.contract.schema_ids import SchemaId
 from penstock.contract.selection import Selector
+from penstock.pipeline.typed.avro_schema import SchemaTexts
 from penstock.pipeline.typed.frame import Frame, frame_of
 
-__all__ = ["Form", "KeyForm", "choose", "form_of", "forms_of", "schema_token"]
+if TYPE_CHECKING:
+    from penstock.contract import ResolvedMessage, ResolvedOperation
+
+__all__ = ["Form", "KeyForm", "Written", "choose", "form_of", "forms_of", "schema_token", "unwritable"]
 
 CLOUDEVENTS: Final = "application/cloudevents"
 
@@ -58,6 +61,16 @@ class Form:
         return self.codec == "protobuf" and not self.is_envelope and framed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The schema that a message is written with."""
+
+    schema_id: SchemaId
+    schema: SchemaTexts
+    branch: str | None = None
+    """The branch of a union, by name."""
+
+
 def forms_of(operation: ResolvedOperation) -> tuple[Form, ...]:
     """Give the forms of all messages of an operation."""
     return tuple(form_of(message) for message in operation.messages)
@@ -93,6 +106,16 @@ def _key(schema: Schema | None, frame: Frame | None) -> KeyForm | None:
         return None
     is_avro = schema.format is SchemaFormat.AVRO
     return KeyForm(schema=text, is_avro=is_avro, frame=frame if is_avro else None)
+
+
+def unwritable(operation: ResolvedOperation) -> str | None:
+    """Say why the messages of an operation cannot be written; None if they can."""
+    for form in forms_of(operation):
+        frame = form.frame
+        unclear = frame is not None and frame.width is None and frame.vendor == "apicurio"
+        if form.is_decoded and frame is not None and frame.location == "payload" and unclear:
+            return f"message {form.name} does not say how many bytes a schema id has (4 or 8)"
+    return None
 
 
 def choose(forms: Sequence[Form], event_type: str | None, dataschema: str | None) -> int | None:

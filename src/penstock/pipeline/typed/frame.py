@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from penstock.contract import ResolvedMessage
 from penstock.contract.schema_ids import (
     CONFLUENT_HEADERS,
     IdKind,
@@ -19,6 +18,9 @@ from penstock.contract.schema_ids import (
 )
 from penstock.errors import InvalidEvent
 from penstock.record import Headers
+
+if TYPE_CHECKING:
+    from penstock.contract import ResolvedMessage
 
 __all__ = ["Frame", "frame_of", "without_ids"]
 

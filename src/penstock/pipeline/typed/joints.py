@@ -1,0 +1,67 @@
+"""The joints of a stage that the contract decides: reader and checks of a source, writer of a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.contract import Contract, ResolvedOperation
+from penstock.pipeline.compile import CompiledRoute
+from penstock.pipeline.plain import PlainReader, is_plain, plain_reader
+from penstock.pipeline.typed.check import ContractCheck
+from penstock.pipeline.typed.form import Form, forms_of
+from penstock.pipeline.typed.schemas import Schemas
+from penstock.pipeline.typed.write import ContractWriter
+
+__all__ = ["checks_of", "reader_of", "writer_of"]
+
+
+def _said(routes: tuple[CompiledRoute, ...], key: str) -> str | None:
+    """Give what the routes of a source say; `check_pipeline` has seen to it that they agree."""
+    said = (getattr(route.document, key) for route in routes)
+    return next((each for each in said if each is not None), None)
+
+
+def reader_of(routes: tuple[CompiledRoute, ...]) -> PlainReader | None:
+    """Give the reader of a source; None: CloudEvents."""
+    receive = routes[0].receive
+    said = _said(routes, "events")
+    return plain_reader(receive) if said == "plain" or (said is None and is_plain(receive)) else None
+
+
+def checks_of(routes: tuple[CompiledRoute, ...], schemas: Schemas) -> Iterator[ContractCheck]:
+    """Give the checks of a source: none if the routes want none, or the contract names no message."""
+    receive, check = routes[0].receive, _said(routes, "check") or "message"
+    if check != "none" and receive.messages:
+        yield ContractCheck(
+            operation=receive.id,
+            forms=forms_of(receive),
+            schemas=schemas.table(receive),
+            full=check == "schema",
+        )
+
+
+def writer_of(operation: ResolvedOperation, contract: Contract, schemas: Schemas) -> ContractWriter | None:
+    """Give the writer of a target; None: CloudEvents as the binding writes them, in the route's mode."""
+    forms = forms_of(operation)
+    plain = is_plain(operation)
+    if not plain and not any(_is_special(form) for form in forms):
+        return None
+    made = {
+        message.name: schemas.written(contract, operation, message)
+        for message, form in zip(operation.messages, forms, strict=True)
+        if form.codec in ("avro", "json") and not form.is_envelope
+    }
+    return ContractWriter(
+        operation=operation.id,
+        forms=forms,
+        written={name: each for name, each in made.items() if each is not None},
+        is_plain=plain,
+    )
+
+
+def _is_special(form: Form) -> bool:
+    """Say whether a message is more than a CloudEvent whose data is JSON or bytes."""
+    if form.is_envelope:
+        essence = (form.content_type or "").partition(";")[0].strip().lower()
+        return "+" in essence and not essence.endswith("+json")
+    return form.is_decoded or form.codec == "protobuf"

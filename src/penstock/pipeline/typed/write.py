@@ -1,0 +1,124 @@
+"""Events written as the messages of a `send` operation: data in the message's form, with its schema id."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from penstock.errors import CannotEncode, InvalidEvent
+from penstock.events import CloudEvent, absent
+from penstock.events.bindings.kafka import KafkaBinding
+from penstock.events.reading import Mode
+from penstock.pipeline.plain import PlainWriter
+from penstock.pipeline.typed.avro import avro_from_json
+from penstock.pipeline.typed.form import CLOUDEVENTS, Form, Written, choose
+from penstock.pipeline.typed.frame import Frame, without_ids
+from penstock.record import Headers, KafkaRecord
+
+__all__ = ["ContractWriter"]
+
+_AVRO_TYPE: Final = "application/avro"
+_JSON_TYPE: Final = "application/json"
+_BINARY: Final = KafkaBinding(mode=Mode.BINARY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractWriter:
+    """The writer of an operation whose messages are more than CloudEvents with JSON; a Writer."""
+
+    operation: str
+    forms: tuple[Form, ...]
+    written: Mapping[str, Written]
+    """The registered schemas, by message."""
+    is_plain: bool = False
+
+    def __call__(self, event: CloudEvent, key: bytes | None, headers: Headers) -> KafkaRecord:
+        """Write one event as its message asks for; CannotEncode if it is none of them."""
+        at = choose(self.forms, event.type, event.get("dataschema"))
+        if at is None:
+            raise CannotEncode(f"operation {self.operation} has no message for type {event.type[:200]}")
+        form = self.forms[at]
+        if form.is_envelope:
+            return _envelope(form).encode(event, key=key, headers=headers)
+        if event.data is absent:
+            return self._record(event, key, headers)
+        made, added = _DATA.get(form.codec, _as_it_is)(event, form, self.written.get(form.name))
+        return self._record(made, key, without_ids(headers) + added if added else headers)
+
+    def _record(self, event: CloudEvent, key: bytes | None, headers: Headers) -> KafkaRecord:
+        if self.is_plain:
+            return PlainWriter()(event, key, headers)
+        return _BINARY.encode(event, key=key, headers=headers)
+
+
+def _envelope(form: Form) -> KafkaBinding:
+    """Give the binding for an event format, by the suffix of its media type."""
+    essence = (form.content_type or "").partition(";")[0].strip().lower()
+    name = essence.removeprefix(f"{CLOUDEVENTS}+") if "+" in essence else "json"
+    return KafkaBinding(mode=Mode.STRUCTURED, format=name)
+
+
+_Made = tuple[CloudEvent, Headers]
+
+
+def _as_it_is(event: CloudEvent, _form: Form, _written: Written | None) -> _Made:
+    return event, ()
+
+
+def _as_protobuf(event: CloudEvent, form: Form, _written: Written | None) -> _Made:
+    if event.has_json:
+        raise CannotEncode(f"message {form.name} is Protobuf, which JSON is not written as")
+    return event, ()
+
+
+def _as_json(event: CloudEvent, form: Form, written: Written | None) -> _Made:
+    if written is None:
+        return event, ()
+    raw = event.data_bytes or b""
+    if not event.has_json:
+        raise CannotEncode(f"message {form.name} is JSON, the data is {event.datacontenttype}")
+    return _framed(event, raw, form, written, _JSON_TYPE)
+
+
+def _as_avro(event: CloudEvent, form: Form, written: Written | None) -> _Made:
+    media_type = form.content_type or _AVRO_TYPE
+    if not event.has_json:
+        if event.datacontenttype == media_type:  # as it was read, by a route that does not look into it
+            return event, ()
+        raise CannotEncode(
+            f"message {form.name} is Avro, the data is {event.datacontenttype}",
+            next="let the route check messages, so that data is read",
+        )
+    schema = written.schema if written is not None else (form.schema,) if form.schema is not None else None
+    if schema is None:
+        raise CannotEncode(f"message {form.name} has no Avro schema")
+    raw = avro_from_json(_value(event, schema), schema, written.branch if written is not None else None)
+    return _framed(event, raw, form, written, media_type)
+
+
+def _value(event: CloudEvent, schema: tuple[str, ...]) -> object:
+    try:
+        if not any('"decimal"' in text for text in schema):
+            return event.json()
+        # A decimal keeps all its digits, which a double does not have.
+        event.json()
+        return json.loads(event.data_bytes or b"", parse_float=Decimal)
+    except (InvalidEvent, ValueError) as exc:
+        raise CannotEncode(f"data is not JSON: {exc}", where="data") from exc
+
+
+def _framed(event: CloudEvent, raw: bytes, form: Form, written: Written | None, media_type: str) -> _Made:
+    frame = form.frame or Frame()
+    value, headers = frame.write(written.schema_id if written is not None else None, raw)
+    attributes = {**event.attributes, "datacontenttype": media_type}
+    return CloudEvent.unchecked(attributes, value, event.types, sound=False), headers
+
+
+_DATA: Final[Mapping[str, Callable[[CloudEvent, Form, Written | None], _Made]]] = {
+    "avro": _as_avro,
+    "json": _as_json,
+    "protobuf": _as_protobuf,
+}
