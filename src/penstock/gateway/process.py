@@ -27,6 +27,8 @@ from penstock.gateway.dispatch import HANDLERS, advertised
 from penstock.gateway.handler import Services, Settings
 from penstock.gateway.health import Answer, Health
 from penstock.gateway.metrics import CONTENT_TYPE, Counted, Metrics, Reading
+from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id
+from penstock.gateway.pulsar.coordinators import NAMESPACE, PARTITIONS, PulsarGroups
 from penstock.gateway.pulsar.names import Names
 from penstock.gateway.pulsar.partition import Partition
 from penstock.gateway.pulsar.storage import PulsarStorage
@@ -72,7 +74,12 @@ class Options:
     """Whether a topic that a client asks for by Metadata is made."""
     default_partitions: int = 1
     """The partitions of a topic that is made without a number of them."""
-    node_id: int = 1
+    node_id: int | None = None
+    """None: made of the address that clients are told."""
+    groups_namespace: str = NAMESPACE
+    """Where consumer groups and their offsets are kept."""
+    groups_partitions: int = PARTITIONS
+    """Over how many partitions, when the topic is made."""
 
 
 def guess_admin(pulsar: str) -> str:
@@ -101,9 +108,15 @@ class Gateway:
             self._client,
             self._admin,
             names=Names(default_namespace=options.default_namespace),
-            node_id=options.node_id,
+            node_id=-1 if options.node_id is None else options.node_id,
             placeholders=options.placeholders,
             partitions=_partitions(options),
+        )
+        self._groups = PulsarGroups(
+            self._client,
+            self._admin,
+            namespace=options.groups_namespace,
+            partitions=options.groups_partitions,
         )
         self.metrics = Metrics(self._reading)
         self._servers: list[Server] = []
@@ -128,6 +141,7 @@ class Gateway:
             services = self._services()
             for listener in self.options.listeners:
                 await self._listen_on(listener, services)
+            await self._groups.start(self._storage.node_id, self._told())
         except BaseException:
             await self.drain(0.0)
             raise
@@ -146,6 +160,8 @@ class Gateway:
     async def drain(self, timeout: float = _DRAIN) -> None:
         """Take no more connections, finish what is under way, close."""
         self.serving = False
+        # First of all: members that wait are sent on, and the other gateways need not wait for our silence.
+        await self._groups.close()
         await asyncio.gather(*(server.drain(timeout) for server in self._servers))
         await self._health.close()
         await self._storage.close()
@@ -158,7 +174,8 @@ class Gateway:
             topics=Counted(self._storage.topics, self.metrics.refused),
             log=storage,
             producers=self._storage,
-            cluster=self._storage,
+            cluster=GatewayCluster(self._storage, self._groups.membership, self._number_of),
+            groups=self._groups,
             settings=Settings(
                 auto_create_topics=self.options.auto_create,
                 default_partitions=self.options.default_partitions,
@@ -176,14 +193,22 @@ class Gateway:
         self._storage.advertised[name] = Host(told.name, told.port or address.port)
         self._servers.append(server)
         self.addresses.append(address)
+        if self._storage.node_id < 0:
+            self._storage.node_id = derived_node_id(self._told()[0])
+
+    def _told(self) -> list[Host]:
+        """The addresses that clients are told, in the order of the listeners."""
+        return [Host(*where) for where in self._storage.advertised.values()]
+
+    def _number_of(self, listener: str) -> int:
+        return list(self._storage.advertised).index(listener)
 
     def _greeting(self) -> str:
-        told = [Host(*where) for where in self._storage.advertised.values()]
-        pairs = zip(self.addresses, told, strict=True)
+        pairs = zip(self.addresses, self._told(), strict=True)
         listeners = [f"{own}" if own == to else f"{own} (as {to})" for own, to in pairs]
         pages = f", metrics on http://{self.metrics_address}/metrics" if self.metrics_address else ""
         return (
-            f"penstock {__version__} gateway, node {self.options.node_id}: "
+            f"penstock {__version__} gateway, node {self._storage.node_id}: "
             f"Kafka clients on {', '.join(listeners)}{pages}; {mask_address(self.options.pulsar)}; "
             f"{len(advertised())} APIs, kio {metadata.version('kio')}, "
             f"{type(asyncio.get_running_loop()).__module__.partition('.')[0]}"
@@ -213,6 +238,7 @@ class Gateway:
         clients = [client for server in self._servers for client in server.clients]
         under_way = [client.under_way for client in clients]
         budgets = [server.bytes_under_way / server.limits.bytes_in_all for server in self._servers]
+        budgets.append(self._storage.read_ahead.used)
         for server in self._servers:
             limit = server.limits.bytes_per_connection
             budgets += [client.under_way[1] / limit for client in server.clients]

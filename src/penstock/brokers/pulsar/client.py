@@ -107,7 +107,7 @@ class PulsarClient:
 
     @overload
     async def reader(
-        self, topic: str, *, start: MessageId = ..., read_compacted: bool = ...
+        self, topic: str, *, start: MessageId = ..., read_compacted: bool = ..., read_bytes: int | None = ...
     ) -> Reader[Delivery]: ...
 
     @overload
@@ -118,6 +118,7 @@ class PulsarClient:
         start: MessageId = ...,
         read_compacted: bool = ...,
         convert: Callable[[Delivery], T],
+        read_bytes: int | None = ...,
     ) -> Reader[T]: ...
 
     async def reader(
@@ -127,8 +128,12 @@ class PulsarClient:
         start: MessageId = EARLIEST,
         read_compacted: bool = False,
         convert: Callable[[Delivery], Any] | None = None,
+        read_bytes: int | None = None,
     ) -> Reader[Any]:
-        """Open a reader at an entry; `convert` is called while the entry is in the buffer of the socket."""
+        """Open a reader at an entry; `convert` is called while the entry is in the buffer of the socket.
+
+        `read_bytes` is what it asks for ahead, if not what the options say.
+        """
         return await self._open(
             Reader[Any](
                 self._cluster,
@@ -137,6 +142,7 @@ class PulsarClient:
                 start=start,
                 read_compacted=read_compacted,
                 convert=convert,
+                read_bytes=read_bytes,
             )
         )
 

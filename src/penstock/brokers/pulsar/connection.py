@@ -36,7 +36,7 @@ PROTOCOL_VERSION: Final = 21
 CLIENT_VERSION: Final = "penstock"
 FRAME_PADDING: Final = 10 * 1024
 """What a broker allows around a message in its frame."""
-RECEIVE_BYTES: Final = 512 * 1024
+RECEIVE_BYTES: Final = 1024 * 1024
 _PING: Final = encode_command(CommandPing())
 _PONG: Final = encode_command(CommandPong())
 

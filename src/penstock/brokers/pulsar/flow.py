@@ -1,7 +1,7 @@
 """How many messages a reader asks for (FLOW): Pulsar counts messages, memory is counted in bytes.
 
 Permits are what fits into the bytes that are still free, by the running average size of a message, and
-are topped up when half of them are used.
+are topped up when a quarter of the budget is free.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ class FlowControl:
         self._outstanding = 0
         self.held = 0
         """Bytes that were received and not yet taken."""
+
+    def limit(self, budget: int) -> None:
+        """Change the budget; what was asked for still comes."""
+        self._budget = budget
 
     def restart(self) -> None:
         """Forget what was asked for: the broker does so too when a consumer comes back."""
@@ -71,8 +75,9 @@ class FlowControl:
         if free <= 0:
             return 0
         target = min(max(int(free / self._average), 1), MOST_PERMITS)
-        if self._outstanding > target // 2:
-            return 0
         permits = target - self._outstanding
+        # Few and large grants: each is a command, and the broker reads as much at once as it may send.
+        if permits < max(min(int(self._budget / self._average), MOST_PERMITS) // 4, 1):
+            return 0
         self._outstanding = target
         return permits

@@ -32,8 +32,9 @@ class Reader(Subscription[T]):
         start: MessageId = EARLIEST,
         read_compacted: bool = False,
         convert: Callable[[Delivery], T] | None = None,
+        read_bytes: int | None = None,
     ) -> None:
-        super().__init__(cluster, topic, ids=ids, convert=convert)
+        super().__init__(cluster, topic, ids=ids, convert=convert, read_bytes=read_bytes)
         self._start = _at(start)
         self._read_compacted = read_compacted
         self._name = f"penstock-{secrets.token_hex(8)}"

@@ -41,7 +41,7 @@ class AsyncRest(Rest):
 
         body = None if value is None else json.dumps(value).encode()
         try:
-            return await self._travel(method, f"{self._base}{path}", body)
+            return await self._travel(method, f"{self.base}{path}", body)
         except httpx.InvalidURL as exc:
             raise ConfigError(f"'{self.address}' is not an address", next="correct it") from exc
         except httpx.HTTPError as exc:

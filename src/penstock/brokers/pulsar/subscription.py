@@ -65,6 +65,7 @@ class Subscription(Session, Generic[T]):
         *,
         ids: Callable[[], int],
         convert: Callable[[Delivery], T] | None = None,
+        read_bytes: int | None = None,
     ) -> None:
         super().__init__(cluster, topic)
         self.received: MessageId | None = None
@@ -76,7 +77,7 @@ class Subscription(Session, Generic[T]):
         self._convert = convert
         self._ids = ids
         self._consumer_id = -1
-        self._flow = FlowControl(budget=self._options.read_bytes)
+        self._flow = FlowControl(budget=read_bytes or self._options.read_bytes)
         self._queue: deque[_Waiting] = deque()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
@@ -86,11 +87,15 @@ class Subscription(Session, Generic[T]):
 
     async def read(self) -> T:
         """Take the next entry; wait for it if need be."""
+        await self.arrival()
+        return self._take()
+
+    async def arrival(self) -> None:
+        """Wait until there is an entry to take; raise if none will come."""
         while not self._queue:
             self._check_end()
             self._news.clear()
             await self._news.wait()
-        return self._take()
 
     def read_nowait(self) -> T | None:
         """Take the next entry if there is one."""
@@ -115,6 +120,11 @@ class Subscription(Session, Generic[T]):
     def held_bytes(self) -> int:
         """Bytes of the entries that wait, as they came."""
         return self._flow.held
+
+    def limit(self, size: int) -> None:
+        """Ask for so many bytes ahead from now on."""
+        self._flow.limit(size)
+        self._ask_for_more()
 
     def _take(self) -> T:
         item: T

@@ -14,6 +14,8 @@ from penstock.errors import ApiError, ClusterError, PenstockError, Unreachable
 from penstock.gateway.mapping import KafkaBatch, PulsarBatch
 from penstock.gateway.ports import EARLIEST, LATEST, MAX_TIMESTAMP, Found, Slice
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
+from penstock.gateway.pulsar.offset_index import OffsetIndex
+from penstock.gateway.pulsar.read_ahead import ReadAhead
 from penstock.gateway.pulsar.tail import Tail
 from penstock.gateway.pulsar.writer import Writer
 from penstock.gateway.scan import first_at
@@ -24,7 +26,7 @@ from penstock.wire.pulsar import MessageId
 __all__ = ["Partition"]
 
 _TAILS: Final = 16
-_TAIL_IDLE: Final = 60.0
+_TAIL_IDLE: Final = 15.0
 _ENTRY_HEAD: Final = 512
 _START_VALID_FOR: Final = 5.0
 _END_VALID_FOR: Final = 1.0
@@ -48,6 +50,7 @@ class Partition:
         max_batch_bytes: int,
         placeholders: bool,
         undecodable: Counter[str] | None = None,
+        read_ahead: ReadAhead | None = None,
     ) -> None:
         self._client = client
         self._admin = admin
@@ -56,6 +59,8 @@ class Partition:
         self._placeholders = placeholders
         self._undecodable = undecodable
         self.counter = self._counter = self._numbering.counter()
+        self._index = OffsetIndex()
+        self._read_ahead = read_ahead or ReadAhead()
         self._tails: list[Tail] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._start: tuple[int, float] | None = None
@@ -70,13 +75,17 @@ class Partition:
             max_batch_bytes=max_batch_bytes,
             check=self._check,
             numbering=self._numbering,
+            stored=self._index.note,
         )
 
     async def close(self) -> None:
         """Close producers and readers."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(self.writer.close(), *(tail.close() for tail in self._tails))
+        tails, self._tails = self._tails, []
+        for tail in tails:
+            self._read_ahead.remove(tail)
+        await asyncio.gather(self.writer.close(), *(tail.close() for tail in tails))
 
     def append(self, batch: RecordBatch) -> Awaitable[int]:
         """Take a batch now, in the order of the calls; await its offset."""
@@ -96,7 +105,10 @@ class Partition:
 
     async def end(self) -> int:
         """Give the offset behind the last record, also when others have written."""
-        last = await self._admin.last_message_id(self._topic)
+        return await self._end_by(await self._admin.last_message_id(self._topic))
+
+    async def _end_by(self, last: MessageId | None) -> int:
+        """Give the offset behind a message that is the last one now."""
         self._end_asked = time.monotonic()
         if last is None or last.entry_id < 0:
             return await self._end_of_empty()
@@ -143,6 +155,7 @@ class Partition:
 
     async def _find_start(self) -> int:
         stats = await self._admin.stats(self._topic, internal=True)
+        self._index.keep({int(ledger["ledgerId"]) for ledger in stats.get("ledgers", ())})
         for ledger in stats.get("ledgers", ()):
             found = await self._first_of(MessageId(ledger["ledgerId"], 0))
             if found is not None:
@@ -178,16 +191,21 @@ class Partition:
             self._remove(tail)
             raise
         following = batches[-1].next_offset if batches else offset
-        end = max(self._counter.next_offset or 0, tail.end, following)
+        end = max(self._counter.next_offset or 0, tail.arrived, following)
         if batches and following == end and time.monotonic() - self._end_asked > _END_VALID_FOR:
             # Others may write: a client that believes to be at the end may stop there.
-            end = max(end, await self.end())
+            end = max(end, await self._end_for(tail))
         return Slice(
             batches=tuple(batch.data for batch in batches),
             high_watermark=end,
             log_start_offset=await self.start(),
             next_offset=following,
         )
+
+    async def _end_for(self, tail: Tail) -> int:
+        """Give the end; a reader that has everything knows it without the broker's index."""
+        self._end_asked = time.monotonic()
+        return tail.arrived if await tail.is_at_end() else await self.end()
 
     async def arrival(self, offset: int) -> None:
         """Wait until there is something to read at an offset."""
@@ -201,7 +219,8 @@ class Partition:
     def _remove(self, tail: Tail) -> None:
         if tail in self._tails:
             self._tails.remove(tail)
-        self._in_background(tail.close())
+            self._read_ahead.remove(tail)
+            self._in_background(tail.close())
 
     def sweep(self) -> None:
         """Close the readers that nobody has used for a while."""
@@ -210,9 +229,6 @@ class Partition:
             self._remove(tail)
 
     async def _open(self, offset: int) -> Tail:
-        end = await self.end()
-        if not await self.start() <= offset <= end:
-            raise ApiError(f"offset {offset} is outside of the log", error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         tail = Tail(
             offset=offset,
             limit=self._limit,
@@ -220,9 +236,13 @@ class Partition:
             compacted=self.compacted,
             undecodable=self._undecodable,
             numbering=self._numbering,
+            index=self._index,
         )
-        await tail.open(self._client, self._topic, await self._place(offset))
+        # A packed offset is a place by itself.
+        place = self._index.find(offset) if self._numbering.continuous else None
+        end = await (self._open_anew(tail, offset) if place is None else self._open_at(tail, place))
         self._tails.append(tail)
+        self._read_ahead.add(tail, lambda: self._remove(tail))
         if len(self._tails) > _TAILS:
             self._remove(min(self._tails, key=lambda each: each.used))
         if offset < end:
@@ -230,6 +250,31 @@ class Partition:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(tail.arrival(offset), _FIRST_ENTRY_WITHIN)
         return tail
+
+    async def _open_anew(self, tail: Tail, offset: int) -> int:
+        """Open a reader at a place that the broker looks up; give the end of the log."""
+        start, end = await asyncio.gather(self.start(), self.end())
+        self._check_range(offset, start, end)
+        place = await self._place(offset)
+        await tail.open(self._client, self._topic, place, read_bytes=self._read_ahead.share)
+        return end
+
+    async def _open_at(self, tail: Tail, place: MessageId) -> int:
+        """Open a reader at a place we remember; the end of the log tells whether it is still the same log."""
+        start = await self.start()
+        await tail.open(self._client, self._topic, place, read_bytes=self._read_ahead.share)
+        try:
+            end = await self._end_by(await tail.last_message_id())
+            self._check_range(tail.start, start, end)
+        except BaseException:
+            await tail.close()
+            raise
+        return end
+
+    def _check_range(self, offset: int, start: int, end: int) -> None:
+        if not start <= offset <= end:
+            self._index.clear()
+            raise ApiError(f"offset {offset} is outside of the log", error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
 
     async def _place(self, offset: int) -> MessageId:
         """Find the entry that holds an offset; at the end, the last entry, of which nothing is wanted."""

@@ -14,12 +14,13 @@ from penstock.errors import ApiError, ClusterError, PenstockError
 from penstock.gateway.ports import Appended, Found, Node, Slice
 from penstock.gateway.pulsar.names import Names
 from penstock.gateway.pulsar.partition import Partition
+from penstock.gateway.pulsar.read_ahead import ReadAhead
 from penstock.gateway.pulsar.topics import Place, PulsarTopics
 from penstock.wire.kafka import ErrorCode, RecordBatch
 
 __all__ = ["PulsarStorage"]
 
-_SWEEP_SECONDS: Final = 10.0
+_SWEEP_SECONDS: Final = 5.0
 _Waiting = list[tuple[RecordBatch, "asyncio.Future[Awaitable[Appended]]"]]
 
 
@@ -50,6 +51,8 @@ class PulsarStorage:
         self.topics = PulsarTopics(client, admin, names, on_change=self._gone)
         self.undecodable: Counter[str] = Counter()
         """Entries that could not be read, by reason."""
+        self.read_ahead = ReadAhead()
+        """The memory of all readers."""
         self.advertised = dict(advertised or {})
         self.node_id = node_id
         self.cluster_id = names.cluster
@@ -153,6 +156,7 @@ class PulsarStorage:
             max_batch_bytes=self._max_batch_bytes,
             placeholders=self._placeholders,
             undecodable=self.undecodable,
+            read_ahead=self.read_ahead,
         )
         found.compacted = compacted
         if self._sweeper is None:

@@ -17,6 +17,7 @@ from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.retrace import Trace, find_trace
 from penstock.gateway.pulsar.sequences import Sequences
 from penstock.wire.kafka import ErrorCode, RecordBatch
+from penstock.wire.pulsar import MessageId
 from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
 __all__ = ["Writer"]
@@ -63,6 +64,7 @@ class Writer:
         max_batch_bytes: int,
         check: Callable[[PulsarBatch], None] = lambda entry: None,
         numbering: Numbering = BY_INDEX,
+        stored: Callable[[int, MessageId], None] = lambda offset, place: None,
     ) -> None:
         self._client = client
         self._admin = admin
@@ -71,6 +73,7 @@ class Writer:
         self._max_batch_bytes = max_batch_bytes
         self._check = check
         self._numbering = numbering
+        self._stored = stored
         self._sequences = Sequences()
         self._producers: OrderedDict[str | None, Producer] = OrderedDict()
         self._open: set[_Job] = set()
@@ -205,6 +208,7 @@ class Writer:
         place, count = receipt.message_id, job.batch.record_count
         counted = self._counter.count(place, count)
         if counted is not None:
+            self._stored(counted, place)
             return counted
         found = await self._admin.entry_index(self._topic, place)
         if found is None:

@@ -1,0 +1,66 @@
+"""The memory of all readers of a gateway: one budget, divided among those that are open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+__all__ = ["Holder", "ReadAhead"]
+
+_MIB: Final = 1024 * 1024
+_MOST: Final = 8 * _MIB
+_LEAST: Final = 256 * 1024
+
+
+class Holder(Protocol):
+    """A reader that holds what it has read ahead."""
+
+    used: float
+    """When it was last asked."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds now."""
+
+    def limit(self, size: int) -> None:
+        """Read ahead no more than this from now on."""
+
+
+class ReadAhead:
+    """Divides the budget; whoever is too many, the one least recently used, is told to close.
+
+    >>> ReadAhead(limit=1024 * 1024).share
+    1048576
+    """
+
+    def __init__(self, limit: int = 64 * _MIB) -> None:
+        self._limit = limit
+        self._open: dict[Holder, Callable[[], None]] = {}
+
+    @property
+    def share(self) -> int:
+        """What one of the readers may hold."""
+        return max(_LEAST, min(_MOST, self._limit // max(len(self._open), 1)))
+
+    @property
+    def used(self) -> float:
+        """The part of the budget that is in use."""
+        return sum(holder.held_bytes for holder in self._open) / self._limit
+
+    def add(self, holder: Holder, dismiss: Callable[[], None]) -> None:
+        """Count a reader; `dismiss` closes it."""
+        self._open[holder] = dismiss
+        if len(self._open) > max(self._limit // _LEAST, 1):
+            oldest = min(self._open, key=lambda each: each.used)
+            self._open.pop(oldest)()
+        self._divide()
+
+    def remove(self, holder: Holder) -> None:
+        """Count a reader as closed."""
+        if self._open.pop(holder, None) is not None:
+            self._divide()
+
+    def _divide(self) -> None:
+        share = self.share
+        for holder in self._open:
+            holder.limit(share)
