@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.contract.desired import Desired
     from penstock.contract.plan import Plan
 
-__all__ = ["CHANGES_PENDING", "Form", "Situation", "form_of", "look", "print_plan"]
+__all__ = ["CHANGES_PENDING", "Form", "Situation", "contract_path", "form_of", "look", "print_plan"]
 
 CHANGES_PENDING = 3
 
@@ -102,7 +102,7 @@ def look(
     from penstock.contract.desired import desired_state
 
     config = configuration()
-    path = contract or _contract_path(config)
+    path = contract or contract_path(config)
     loaded = load(path)
     chosen = config.context(context) if context else config.context()
     desired = desired_state(
@@ -115,7 +115,8 @@ def look(
     return Situation(path=path, contract=loaded, context=chosen, clusters=clusters, desired=desired)
 
 
-def _contract_path(config: Config) -> Path:
+def contract_path(config: Config) -> Path:
+    """Name the contract: as the flag or the settings say, else asyncapi.yaml found upwards."""
     from penstock.contract import find_contract
 
     named = config.value("contract")

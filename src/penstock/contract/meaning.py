@@ -26,7 +26,7 @@ from penstock.contract.servers import Server
 from penstock.contract.topics import KafkaTopic, PulsarTopic, fill, kafka_topic, pulsar_topic
 from penstock.errors import ContractError, UsageError
 
-__all__ = ["Registry", "ResolvedMessage", "ResolvedOperation", "resolve"]
+__all__ = ["Registry", "ResolvedMessage", "ResolvedOperation", "choose_server", "resolve", "topics_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +121,12 @@ def resolve(
     operation = _operation(contract, operation_id)
     channel = contract.channels[operation.channel or ""]
     require_environment(contract, environment)
-    name = _choose_server(contract, operation_id, channel, server, context)
+    name = choose_server(contract, f"operation {operation_id}", channel, server, context)
     described = contract.servers[name]
     family = family_of(described)
     binding = operation.bindings.kafka or KafkaOperation()
     dead = contract.channels.get(channel.dead_letter or "")
-    kafka, pulsar = _topics(channel, described, parameters or {})
+    kafka, pulsar = topics_of(channel, described, parameters or {})
     return ResolvedOperation(
         id=operation_id,
         action=operation.action or "",
@@ -143,7 +143,7 @@ def resolve(
             _message(contract, described, key, found, context) for key, found in _chosen(channel, operation)
         ),
         dead_letter_channel=channel.dead_letter,
-        dead_letter_topic=next(filter(None, _topics(dead, described, parameters or {})), None)
+        dead_letter_topic=next(filter(None, topics_of(dead, described, parameters or {})), None)
         if dead
         else None,
     )
@@ -159,32 +159,30 @@ def _operation(contract: Contract, operation_id: str) -> Operation:
     return operation
 
 
-def _choose_server(
-    contract: Contract, operation_id: str, channel: Channel, wanted: str | None, context: Context | None
+def choose_server(
+    contract: Contract, what: str, channel: Channel, wanted: str | None, context: Context | None
 ) -> str:
+    """Name the server that is meant: the wanted one, else the one the context knows, else the only one."""
     names = tuple(contract.servers_of(channel))
     if wanted is not None:
         if wanted in names:
             return wanted
-        raise UsageError(
-            f"operation {operation_id} is not on server '{wanted}'", next=f"use one of: {', '.join(names)}"
-        )
+        raise UsageError(f"{what} is not on server '{wanted}'", next=f"use one of: {', '.join(names)}")
     reachable = [name for name in names if context is not None and name in context.server_names]
     candidates = reachable or list(names)
     if len(candidates) == 1:
         return candidates[0]
     raise ContractError(
-        f"operation {operation_id} is on {len(candidates)} servers"
-        if names
-        else "the contract names no server",
+        f"{what} is on {len(candidates)} servers" if names else "the contract names no server",
         where=str(channel.node.position()),
         next=f"name one of: {', '.join(candidates)}" if names else "add a server",
     )
 
 
-def _topics(
+def topics_of(
     channel: Channel, server: Server, parameters: Mapping[str, str]
 ) -> tuple[KafkaTopic | None, PulsarTopic | None]:
+    """Give the topic of a channel on a server, with its parameters filled."""
     values = {name: p.default for name, p in channel.parameters.items() if p.default is not None}
     values |= {name: value for name, value in parameters.items() if name in channel.parameters}
     for name, value in values.items():

@@ -1,0 +1,191 @@
+"""The records of Kafka topics for tools: what a topic holds now, once, and a send that was acknowledged.
+
+Not a hot path: one object a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from time import monotonic, sleep
+from typing import Any, Final
+
+from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
+from penstock.record import KafkaRecord
+
+__all__ = ["publish", "scan"]
+
+_CHUNK: Final = 1000
+_BETWEEN_LOOKS: Final = 0.1
+_GROUP: Final = "penstock-scan"
+"""librdkafka wants a name; nothing is committed under it."""
+
+
+def scan(
+    options: Mapping[str, str],
+    topic: str,
+    *,
+    patience: float = 30.0,
+    on_size: Callable[[int], None] | None = None,
+) -> Iterator[KafkaRecord]:
+    """Give the records that the topic holds now, partition by partition in order, and end.
+
+    `patience` is how long a broker may be silent, in seconds; `on_size` learns how many records there are
+    at most.
+    """
+    consumer = _client("Consumer", options, {"group.id": _GROUP, "enable.auto.commit": "false"})
+    try:
+        ends = _ends(consumer, topic, patience)
+        if on_size is not None:
+            on_size(sum(end - start for start, end in ends.values()))
+        yield from _read(consumer, topic, ends, patience)
+    finally:
+        consumer.close()
+
+
+def _ends(consumer: Any, topic: str, patience: float) -> dict[int, tuple[int, int]]:
+    """Look where each partition begins and ends now; partitions without records are left out."""
+    from confluent_kafka import KafkaException
+
+    try:
+        found = consumer.list_topics(topic, timeout=patience).topics[topic]
+        if found.error is not None:
+            why, advice = found.error.str(), "penstock plan shows what is missing"
+            raise ClusterError(f"cannot read topic {topic}", why=why, next=advice)
+        marks = {number: _marks(consumer, topic, number, patience) for number in sorted(found.partitions)}
+    except KafkaException as exc:
+        raise Unreachable(f"cannot look at topic {topic}", why=exc.args[0].str()) from exc
+    return {number: mark for number, mark in marks.items() if mark[0] < mark[1]}
+
+
+def _marks(consumer: Any, topic: str, number: int, patience: float) -> tuple[int, int]:
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+    until = monotonic() + patience
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=patience)
+        except KafkaException as exc:
+            # A partition that was just made, or moves, has no leader for a moment.
+            if exc.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or monotonic() > until:
+                raise
+            sleep(_BETWEEN_LOOKS)
+        else:
+            return low, high
+
+
+def _read(
+    consumer: Any, topic: str, ends: Mapping[int, tuple[int, int]], patience: float
+) -> Iterator[KafkaRecord]:
+    from confluent_kafka import TopicPartition
+
+    left, heard = dict(ends), monotonic()
+    consumer.assign([TopicPartition(topic, number, start) for number, (start, _) in ends.items()])
+    while left:
+        # consume() waits until it has that many or the time is over: the time must be short.
+        messages = consumer.consume(_CHUNK, _BETWEEN_LOOKS)
+        if messages:
+            heard = monotonic()
+        elif monotonic() > heard + patience:
+            raise Unreachable(f"topic {topic} stopped giving records", why=f"silent for {patience:g} s")
+        for message in messages:
+            yield from _taken(message, left)
+
+
+def _taken(message: Any, left: dict[int, tuple[int, int]]) -> Iterator[KafkaRecord]:
+    """Give the record of a message if it was there at the start; `left` loses partitions that are read."""
+    from confluent_kafka import KafkaError
+
+    number, error = message.partition(), message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise ClusterError(f"cannot read topic {message.topic()}", why=error.str())
+    end = left.get(number, (0, 0))[1]
+    # Where transactions or compaction left holes, only the end of the partition tells that it is read.
+    if message.offset() + (error is None) >= end:
+        left.pop(number, None)
+    if error is None and message.offset() < end:
+        yield _record(message)
+
+
+def _record(message: Any) -> KafkaRecord:
+    kind, timestamp = message.timestamp()
+    return KafkaRecord(
+        value=message.value(),
+        key=message.key(),
+        headers=tuple(message.headers() or ()),
+        timestamp=timestamp if kind else None,
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+    )
+
+
+def publish(
+    options: Mapping[str, str],
+    records: Iterable[KafkaRecord],
+    *,
+    patience: float = 30.0,
+    on_sent: Callable[[], None] | None = None,
+) -> int:
+    """Write records to their topics and wait until all are acknowledged; gives how many.
+
+    A record goes to its partition, or by its key if it names none. If one is refused, ClusterError says how
+    many were written.
+    """
+    extra = {"enable.idempotence": "true", "linger.ms": "5", "message.timeout.ms": str(int(patience * 1000))}
+    producer = _client("Producer", options, extra)
+    written, failed = 0, list[str]()
+
+    def delivered(error: Any, _message: Any) -> None:
+        nonlocal written
+        if error is not None:
+            failed.append(error.str())
+            return
+        written += 1
+        if on_sent is not None:
+            on_sent()
+
+    for record in records:
+        if failed:
+            break
+        _produce(producer, record, delivered, patience)
+    if producer.flush(patience) or failed:
+        why = failed[0] if failed else f"no answer in {patience:g} s"
+        raise ClusterError(f"only {written} records were written", why=why)
+    return written
+
+
+def _produce(
+    producer: Any, record: KafkaRecord, delivered: Callable[[Any, Any], None], patience: float
+) -> None:
+    place = {} if record.partition is None else {"partition": record.partition}
+    time = {} if record.timestamp is None else {"timestamp": record.timestamp}
+    while True:
+        try:
+            producer.produce(
+                record.topic,
+                record.value,
+                record.key,
+                headers=list(record.headers),
+                on_delivery=delivered,
+                **place,
+                **time,
+            )
+        except BufferError:
+            producer.poll(patience)
+        else:
+            producer.poll(0)
+            return
+
+
+def _client(kind: str, options: Mapping[str, str], extra: Mapping[str, str]) -> Any:
+    try:
+        import confluent_kafka
+    except ImportError as exc:
+        raise MissingExtra("contract", "confluent-kafka", purpose="talking to Kafka") from exc
+    quiet = {"log_level": "0", **({"enable.partition.eof": "true"} if kind == "Consumer" else {})}
+    try:
+        return getattr(confluent_kafka, kind)({**quiet, **options, **extra})
+    except (confluent_kafka.KafkaException, TypeError, ValueError) as exc:
+        raise ConfigError(
+            "a client of Kafka cannot be made", why=str(exc), next="correct this server in the context"
+        ) from exc

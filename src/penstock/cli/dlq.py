@@ -1,0 +1,341 @@
+"""`penstock dlq`: the dead letters of a contract: what is there and why, one of them, and bringing back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.planning import contract_path
+from penstock.cli.settings import Format, configuration, current
+from penstock.errors import UsageError
+
+if TYPE_CHECKING:
+    from penstock.config import Context
+    from penstock.contract import Contract
+    from penstock.contract.places import Place
+    from penstock.pipeline.deadletters import Letter, Letters
+    from penstock.record import KafkaRecord
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Look at dead letters, and bring records back.")
+
+Channel = Annotated[
+    str | None,
+    typer.Argument(help="A channel or operation; left out, the only dead-letter channel of the contract."),
+]
+Code = Annotated[str | None, typer.Option("--code", help="Only letters with this code.")]
+RouteName = Annotated[str | None, typer.Option("--route", help="Only letters of this route.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """A dead-letter channel that was read."""
+
+    contract: Contract
+    context: Context | None
+    place: Place
+    found: Letters
+
+    @property
+    def options(self) -> dict[str, str]:
+        return _options(self.place)
+
+
+@app.command("list")
+def list_letters(
+    channel: Channel = None,
+    code: Code = None,
+    route: RouteName = None,
+    each: Annotated[bool, typer.Option("--each", help="One line a letter, not one a reason.")] = False,
+) -> None:
+    """Count the dead letters by reason and route."""
+    from penstock.pipeline.deadletters import by_reason
+
+    box = _open(channel)
+    letters = _chosen(box.found.letters, code, route)
+    if each:
+        columns: tuple[str, ...] = ("id", "code", "route", "origin", "attempt", "reason")
+        rows: list[tuple[object, ...]] = [_line(letter) for letter in letters]
+    else:
+        columns = ("code", "route", "letters", "first", "last", "newest id", "reason")
+        rows = [(code, route or "-", *_span(members)) for code, route, members in by_reason(letters)]
+    output.rows(columns, rows, current().output)
+    output.talk(_summary(box, len(letters)))
+
+
+@app.command()
+def show(
+    letter: Annotated[str, typer.Argument(metavar="ID", help="The id of a letter, or how it begins.")],
+    channel: Channel = None,
+) -> None:
+    """Show one dead letter: why, where from, and the record as it came."""
+    found = _one(_open(channel).found.letters, letter)
+    if current().output is Format.TABLE:
+        output.data(_text(found))
+    else:
+        output.document(_data(found), current().output)
+
+
+@app.command()
+def restore(
+    channel: Channel = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="This letter; may be repeated.")] = None,
+    code: Code = None,
+    route: RouteName = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every letter.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many, the oldest first.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="A channel or operation instead of the origin.")
+    ] = None,
+    keep_time: Annotated[
+        bool, typer.Option("--keep-time", help="Keep the records' times; retention may delete old ones.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be written, write nothing.")
+    ] = False,
+) -> None:
+    """Write records back as they were, bit for bit; their letters are marked and no longer listed."""
+    if not (ids or code or route or everything):
+        raise UsageError("nothing is chosen", next="choose with --id, --code, --route or --all")
+    box = _open(channel)
+    letters = _chosen(box.found.letters, code, route)
+    if ids:
+        letters = [_one(letters, each) for each in ids]
+    letters = letters[:limit]
+    if not letters:
+        output.talk("no dead letter fits; nothing to restore")
+        return
+    targets = _targets(box, letters, to)
+    output.rows(("topic", "records"), [(place.topic, len(own)) for place, own in targets], current().output)
+    if dry_run:
+        output.talk("nothing was written: --dry-run")
+        return
+    _confirm(len(letters))
+    _restore(box, targets, len(letters), named=to is not None, keep_time=keep_time)
+
+
+def _restore(
+    box: _Box, targets: Sequence[tuple[Place, list[Letter]]], total: int, *, named: bool, keep_time: bool
+) -> None:
+    from penstock.pipeline.deadletters import restore_letters
+
+    with output.progress("restoring", total=total) as bar:
+        for place, letters in targets:
+            topic = place.topic if named else None
+            restore_letters(
+                letters,
+                to=_options(place),
+                topic=topic,
+                marks=box.options,
+                keep_time=keep_time,
+                on_restored=bar.advance,
+            )
+    left = len(box.found.letters) - total
+    output.talk(f"{total} restored; {len(box.found.letters)} open before, {left} now")
+
+
+# Which letters, and where to
+
+
+def _open(channel: str | None) -> _Box:
+    """Read the dead letters of a channel."""
+    from penstock.contract import load
+    from penstock.contract.places import place_of
+    from penstock.pipeline.deadletters import read_letters
+
+    config = configuration()
+    contract, context = load(contract_path(config)), config.context()
+    place = place_of(contract, channel or _only_channel(contract), context=context)
+    if place.protocol != "kafka":
+        raise UsageError(f"channel {place.channel} is not on Kafka", next="name a channel on a Kafka server")
+    with output.progress(f"reading {place.topic}"):
+        found = read_letters(_options(place), place.topic)
+    return _Box(contract, context, place, found)
+
+
+def _only_channel(contract: Contract) -> str:
+    from penstock.contract.places import dead_letter_channels
+
+    names = dead_letter_channels(contract)
+    if len(names) == 1:
+        return names[0]
+    what = "the contract has no dead-letter channel" if not names else "the contract has several of them"
+    raise UsageError(what, next=f"name one of: {', '.join(names or contract.channels)}")
+
+
+def _options(place: Place) -> dict[str, str]:
+    from penstock.contract.credentials import Client, options, reveal
+
+    return reveal(options(place.connection, Client.CONFLUENT_KAFKA))
+
+
+def _chosen(letters: Sequence[Letter], code: str | None, route: str | None) -> list[Letter]:
+    return [
+        letter
+        for letter in letters
+        if code in (None, letter.letter.code) and route in (None, letter.letter.route)
+    ]
+
+
+def _one(letters: Sequence[Letter], prefix: str) -> Letter:
+    found = [letter for letter in letters if letter.id.startswith(prefix)]
+    if len(found) == 1:
+        return found[0]
+    what = (
+        f"{len(found)} letters begin with {prefix!r}" if found else f"no open letter begins with {prefix!r}"
+    )
+    raise UsageError(what, next="penstock dlq list --each")
+
+
+def _targets(box: _Box, letters: Sequence[Letter], to: str | None) -> list[tuple[Place, list[Letter]]]:
+    """Find where each record goes: the named place, or the channel of the contract that it came from."""
+    from penstock.contract.places import place_of
+
+    if to is not None:
+        return [(place_of(box.contract, to, context=box.context), list(letters))]
+    groups: dict[str, list[Letter]] = {}
+    for letter in letters:
+        groups.setdefault(str(letter.letter.record.topic), []).append(letter)
+    origins = _origins(box)
+    for topic in groups:
+        if topic not in origins:
+            raise UsageError(f"no channel of the contract is topic {topic}", next="name one with --to")
+    return [(origins[topic], own) for topic, own in groups.items()]
+
+
+def _origins(box: _Box) -> dict[str, Place]:
+    from penstock.contract.places import place_of
+
+    feeding = [name for name, each in box.contract.channels.items() if each.dead_letter == box.place.channel]
+    receives = (each.channel for each in box.contract.operations.values() if each.action == "receive")
+    names = dict.fromkeys((*feeding, *(name for name in receives if name)))
+    places = [place_of(box.contract, name, context=box.context) for name in names if _on_kafka(box, name)]
+    return {place.topic: place for place in reversed(places)}
+
+
+def _on_kafka(box: _Box, channel: str) -> bool:
+    from penstock.contract.protocols import family_of
+
+    servers = box.contract.servers_of(box.contract.channels[channel])
+    return any(family_of(box.contract.servers[name]) == "kafka" for name in servers)
+
+
+def _confirm(number: int) -> None:
+    if current().yes:
+        return
+    if not output.interactive():
+        raise UsageError("restore writes records and nobody can be asked", next="add --yes")
+    if not typer.confirm(f"write {number} record{'' if number == 1 else 's'}?", err=True):
+        raise typer.Exit(1)
+
+
+# What people read
+
+
+def _line(letter: Letter) -> tuple[object, ...]:
+    own = letter.letter
+    return letter.id, own.code, own.route or "-", _origin(own.record), own.attempt, _short(own.reason)
+
+
+def _span(members: Sequence[Letter]) -> tuple[object, ...]:
+    times = [_time(letter.stored.timestamp) for letter in members]
+    newest = max(members, key=lambda letter: letter.stored.timestamp or 0)
+    return len(members), min(times), max(times), newest.id[:12], _short(newest.letter.reason)
+
+
+def _summary(box: _Box, shown: int) -> str:
+    found = box.found
+    parts = [f"{shown} open in {box.place.topic}"]
+    parts += [
+        f"{count} {word}"
+        for count, word in (
+            (found.restored, "restored before"),
+            (found.repeated, "written twice"),
+            (found.foreign, "no dead letters of ours"),
+            (found.left_out, "more, not read"),
+        )
+        if count
+    ]
+    return " · ".join(parts)
+
+
+def _text(found: Letter) -> str:
+    lines = [f"{name:<8}  {value}" for name, value in _facts(found).items()]
+    lines += ["", *(f"{name:<8}  {value}" for name, value in _record_facts(found.letter.record).items())]
+    return "\n".join(lines)
+
+
+def _facts(found: Letter) -> dict[str, Any]:
+    own = found.letter
+    return {
+        "letter": found.id,
+        "code": own.code,
+        "reason": own.reason,
+        "route": own.route or "- (before any route)",
+        "origin": _origin(own.record),
+        "attempt": own.attempt,
+        "buried": _time(found.stored.timestamp),
+    }
+
+
+def _record_facts(record: KafkaRecord) -> dict[str, str]:
+    from penstock.errors import EventError
+    from penstock.events.bindings.kafka import KafkaBinding
+
+    try:
+        event = KafkaBinding().decode(record)
+        reading = f"{event.type} {event.id} from {event.source}"
+    except EventError as exc:
+        reading = f"no event: {exc.what}"
+    headers = "".join(f"\n            {name} = {_shown(value)}" for name, value in record.headers)
+    return {
+        "event": reading,
+        "written": _time(record.timestamp),
+        "key": _shown(record.key),
+        "headers": headers or "-",
+        "value": _shown(record.value),
+    }
+
+
+def _data(found: Letter) -> dict[str, Any]:
+    from penstock.pipeline.deadletter import dead_letter_event
+
+    facts = _facts(found)
+    data: Any = dead_letter_event(found.letter, "").json()
+    return {**facts, "route": found.letter.route, "record": data["record"], "origin": data["origin"]}
+
+
+def _origin(record: KafkaRecord) -> str:
+    return f"{record.topic}/{record.partition}/{record.offset}"
+
+
+def _time(millis: int | None) -> str:
+    if millis is None:
+        return "-"
+    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _short(reason: str) -> str:
+    line = reason.partition("\n")[0]
+    return line if len(line) <= 60 else f"{line[:57]}..."
+
+
+def _shown(raw: bytes | None) -> str:
+    """Write bytes as text if they are some, else as hex.
+
+    >>> _shown(b"ada"), _shown(b"\\xff\\x00"), _shown(None), _shown(b"")
+    ('ada', '0xff00', 'null', '(empty)')
+    """
+    if raw is None:
+        return "null"
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return f"0x{raw.hex()}"
+    return (text if text.isprintable() or "\n" in text else f"0x{raw.hex()}") or "(empty)"

@@ -1,0 +1,56 @@
+"""Where a channel is: its server, how to reach it, and its topic there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.config import Context
+from penstock.contract.connections import connect
+from penstock.contract.credentials import Connection
+from penstock.contract.document import Contract
+from penstock.contract.meaning import choose_server, topics_of
+from penstock.contract.protocols import family_of
+from penstock.errors import ContractError, UsageError
+
+__all__ = ["Place", "dead_letter_channels", "place_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A channel on one server."""
+
+    channel: str
+    server: str
+    protocol: str
+    """kafka, pulsar, or the server's own word."""
+    connection: Connection
+    topic: str
+
+
+def place_of(
+    contract: Contract, name: str, *, server: str | None = None, context: Context | None = None
+) -> Place:
+    """Find a channel by its name, or by the name of an operation on it."""
+    operation = contract.operations.get(name)
+    channel = contract.channels.get(operation.channel or "" if operation else name)
+    if channel is None:
+        known = ", ".join(contract.channels) or "none"
+        raise UsageError(f"the contract has no channel '{name}'", next=f"use one of: {known}")
+    chosen = choose_server(contract, f"channel {name}", channel, server, context)
+    described = contract.servers[chosen]
+    topic = next(filter(None, topics_of(channel, described, {})), None)
+    if topic is None:
+        raise ContractError(f"channel {name} has no topic", where=str(channel.node.position()))
+    return Place(
+        channel=next(key for key, each in contract.channels.items() if each is channel),
+        server=chosen,
+        protocol=family_of(described),
+        connection=connect(chosen, described, (), context),
+        topic=str(topic),
+    )
+
+
+def dead_letter_channels(contract: Contract) -> tuple[str, ...]:
+    """Name the channels that take the dead letters of others."""
+    named = (channel.dead_letter for channel in contract.channels.values())
+    return tuple(dict.fromkeys(name for name in named if name in contract.channels and name is not None))

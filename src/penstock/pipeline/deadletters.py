@@ -1,0 +1,149 @@
+"""The dead letters that a topic holds: each once, without those that were restored; and how one is restored.
+
+A letter that was restored stays in its topic: behind it comes a mark, an event of type RESTORED whose
+causationid is the id of the letter. The mark is written after the record, so that nothing is lost between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.brokers.kafka_records import publish, scan
+from penstock.errors import EventError
+from penstock.events import CloudEvent
+from penstock.events.bindings.kafka import KafkaBinding
+from penstock.pipeline.deadletter import TYPE, DeadLetter, read_dead_letter
+from penstock.pipeline.plan.identity import derived_id
+from penstock.record import KafkaRecord
+
+__all__ = ["MOST_LETTERS", "RESTORED", "Letter", "Letters", "by_reason", "read_letters", "restore_letters"]
+
+RESTORED: Final = "io.penstock.deadletter.restored"
+MOST_LETTERS: Final = 100_000
+"""How many letters are held in memory; more are counted and left out."""
+_CHUNK: Final = 500
+
+Options = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """One dead letter where it lies."""
+
+    id: str
+    source: str
+    letter: DeadLetter
+    stored: KafkaRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letters:
+    """What was found in a topic."""
+
+    letters: tuple[Letter, ...]
+    restored: int
+    repeated: int
+    """Letters that are there more than once: a job that was restarted wrote them again."""
+    foreign: int
+    """Records that are no dead letters of ours."""
+    left_out: int
+
+
+def read_letters(
+    options: Options, topic: str, *, most: int = MOST_LETTERS, on_size: Callable[[int], None] | None = None
+) -> Letters:
+    """Read every dead letter of a topic."""
+    found: dict[str, Letter] = {}
+    restored: set[str] = set()
+    counts = {"repeated": 0, "foreign": 0, "left_out": 0}
+    for record in scan(options, topic, on_size=on_size):
+        event = _event(record)
+        if event is not None and event.type == RESTORED:
+            restored.add(str(event.get("causationid")))
+            continue
+        letter = _letter(event, record)
+        if letter is None:
+            counts["foreign"] += 1
+        elif letter.id in found:
+            counts["repeated"] += 1
+        elif len(found) >= most:
+            counts["left_out"] += 1
+        else:
+            found[letter.id] = letter
+    open_letters = tuple(letter for key, letter in found.items() if key not in restored)
+    return Letters(letters=open_letters, restored=len(found) - len(open_letters), **counts)
+
+
+def _event(record: KafkaRecord) -> CloudEvent | None:
+    try:
+        return KafkaBinding().decode(record)
+    except EventError:
+        return None
+
+
+def _letter(event: CloudEvent | None, record: KafkaRecord) -> Letter | None:
+    if event is None or event.type != TYPE:
+        return None
+    try:
+        return Letter(id=event.id, source=event.source, letter=read_dead_letter(event), stored=record)
+    except EventError:
+        return None
+
+
+def restore_letters(
+    letters: Sequence[Letter],
+    *,
+    to: Options,
+    topic: str | None,
+    marks: Options,
+    keep_time: bool = False,
+    on_restored: Callable[[int], None] | None = None,
+) -> int:
+    """Write the records back as they were, to `topic` or to where each came from, and mark the letters.
+
+    They get the time of now unless `keep_time`: a broker deletes a record that is older than its retention.
+    If it is stopped, what was restored is marked up to the last chunk; a record of that chunk may come twice.
+    """
+    done = 0
+    for start in range(0, len(letters), _CHUNK):
+        chunk = letters[start : start + _CHUNK]
+        publish(to, (_restored(letter, topic, keep_time) for letter in chunk))
+        publish(marks, (_mark(letter) for letter in chunk))
+        done += len(chunk)
+        if on_restored is not None:
+            on_restored(len(chunk))
+    return done
+
+
+def _restored(letter: Letter, topic: str | None, keep_time: bool) -> KafkaRecord:
+    record = letter.letter.record
+    time = record.timestamp if keep_time else None
+    if topic is None or topic == record.topic:
+        return replace(record, offset=None, timestamp=time)
+    # Another topic has other partitions: the key decides.
+    return replace(record, topic=topic, partition=None, offset=None, timestamp=time)
+
+
+def _mark(letter: Letter) -> KafkaRecord:
+    event = CloudEvent(
+        {
+            "specversion": "1.0",
+            "id": derived_id("restored", letter.source, letter.id),
+            "source": letter.source,
+            "type": RESTORED,
+            "causationid": letter.id,
+        }
+    )
+    record = KafkaBinding().encode(event, key=letter.stored.key)
+    return replace(record, topic=letter.stored.topic, partition=letter.stored.partition)
+
+
+def by_reason(letters: Sequence[Letter]) -> Iterator[tuple[str, str | None, list[Letter]]]:
+    """Group letters by code and route, the largest group first."""
+    groups: dict[tuple[str, str | None], list[Letter]] = {}
+    for letter in letters:
+        groups.setdefault((letter.letter.code, letter.letter.route), []).append(letter)
+    for (code, route), members in sorted(groups.items(), key=lambda group: -len(group[1])):
+        yield code, route, members

@@ -1,0 +1,104 @@
+"""Records of a topic on the real Kafka: read once as they are there now, and written with an answer."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.brokers.kafka_records import publish, scan
+from penstock.errors import ClusterError, ConfigError
+from penstock.record import KafkaRecord
+
+if TYPE_CHECKING:
+    from penstock.embedded.kafka import Kafka
+
+pytestmark = pytest.mark.server
+
+NOW = time.time_ns() // 1_000_000
+"""Retention deletes what is older."""
+
+NASTY = (
+    KafkaRecord(value=b"v", key=b"k", headers=(("a", b"1"), ("a", None), ("b", b"\xff\x00")), timestamp=NOW),
+    KafkaRecord(value=None, key=b"", headers=()),
+    KafkaRecord(value=b"", key=None, headers=(("", b""),)),
+)
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> Iterator[str]:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"records-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient(kafka.client_options())
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result(30)
+    yield name
+    admin.delete_topics([name])[name].result(30)
+
+
+def content(record: KafkaRecord) -> tuple[object, ...]:
+    return record.value, record.key, record.headers
+
+
+def test_what_is_written_is_read(kafka: Kafka, topic: str) -> None:
+    records = [_at(record, topic, number) for number, record in enumerate(NASTY)]
+    sizes: list[int] = []
+    assert publish(kafka.client_options(), records) == 3
+    found = sorted(scan(kafka.client_options(), topic, on_size=sizes.append), key=lambda r: r.partition or 0)
+    assert [content(record) for record in found] == [content(record) for record in NASTY]
+    assert [(record.topic, record.partition, record.offset) for record in found] == [
+        (topic, number, 0) for number in range(3)
+    ]
+    assert found[0].timestamp == NOW
+    assert sizes == [3]
+
+
+def test_a_scan_ends_at_what_was_there_at_its_start(kafka: Kafka, topic: str) -> None:
+    options = kafka.client_options()
+    publish(options, [_at(KafkaRecord(value=b"%d" % n), topic, 0) for n in range(5)])
+    reading = scan(options, topic)
+    first = next(reading)
+    publish(options, [_at(KafkaRecord(value=b"late"), topic, 0)])
+    assert [first.value, *(record.value for record in reading)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_an_empty_topic_has_no_records(kafka: Kafka, topic: str) -> None:
+    assert list(scan(kafka.client_options(), topic)) == []
+
+
+def test_aborted_records_and_markers_do_not_hold_a_scan_up(kafka: Kafka, topic: str) -> None:
+    from confluent_kafka import Producer
+
+    publish(kafka.client_options(), [_at(KafkaRecord(value=b"kept"), topic, 0)])
+    producer = Producer({**kafka.client_options(), "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"aborted", partition=0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    assert [record.value for record in scan(kafka.client_options(), topic)] == [b"kept"]
+
+
+def test_a_topic_that_is_not_there(kafka: Kafka) -> None:
+    with pytest.raises(ClusterError, match="cannot read topic"):
+        list(scan(kafka.client_options(), "no-such-topic"))
+
+
+def test_a_record_that_is_refused_is_an_error(kafka: Kafka, topic: str) -> None:
+    large = KafkaRecord(value=bytes(2_000_000), topic=topic)
+    with pytest.raises(ClusterError, match="only 0 records"):
+        publish({**kafka.client_options(), "message.max.bytes": "5000000"}, [large])
+
+
+def test_wrong_options_are_an_error_of_the_settings() -> None:
+    with pytest.raises(ConfigError):
+        list(scan({"no.such.option": "1"}, "topic"))
+
+
+def _at(record: KafkaRecord, topic: str, partition: int) -> KafkaRecord:
+    from dataclasses import replace
+
+    return replace(record, topic=topic, partition=partition)
