@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.contract import ResolvedOperation
@@ -12,8 +12,10 @@ from penstock.errors import PipelineError
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.functions.build import invoker_of
 from penstock.pipeline.plan.route import FunctionKey, RoutePlan, SimpleKey
-from penstock.pipeline.ports import Checker, Invoker, Reader, Target, Writer
+from penstock.pipeline.ports import Invoker, Target
 from penstock.pipeline.stage import Stage, StageRoute, read_cloud_events
+from penstock.pipeline.typed.joints import checks_of, reader_of, writer_of
+from penstock.pipeline.typed.schemas import Schemas
 
 __all__ = ["Source", "sources_of", "stage_of"]
 
@@ -25,6 +27,8 @@ class Source:
     routes: tuple[CompiledRoute, ...]
     dead: Mapping[str | None, Place]
     """Where dead letters of each route go; None stands for what fails before any route."""
+    unknown: tuple[Place, ...] = ()
+    """Where structured events of an unregistered format go unchanged."""
 
     @property
     def receive(self) -> ResolvedOperation:
@@ -55,7 +59,7 @@ class Source:
         found = {self.receive.server: self.receive.connection}
         for operation in (operation for route in self.routes for operation in route.send):
             found.setdefault(operation.server, operation.connection)
-        for place in self.dead.values():
+        for place in (*self.dead.values(), *self.unknown):
             found.setdefault(place.server, place.connection)
         return found
 
@@ -74,10 +78,12 @@ def _source_of(routes: tuple[CompiledRoute, ...], pipeline: Pipeline) -> Source:
     channels: dict[str | None, str] = {route.name: route.dead_letter_channel for route in routes}
     channels[None] = receive.dead_letter_channel or routes[0].dead_letter_channel
     dead = {name: pipeline.place(channel, receive.server) for name, channel in channels.items()}
-    for place in dead.values():
+    forwards = dict.fromkeys(route.unknown_channel for route in routes if route.unknown_channel is not None)
+    unknown = tuple(pipeline.place(channel, receive.server) for channel in forwards)
+    for place in (*dead.values(), *unknown):
         if place.protocol != "kafka":
-            raise PipelineError(f"dead letters cannot go to {place.channel}: it is not on Kafka")
-    return Source(routes=routes, dead=dead)
+            raise PipelineError(f"records cannot be put aside in {place.channel}: it is not on Kafka")
+    return Source(routes=routes, dead=dead, unknown=unknown)
 
 
 def _refuse(route: CompiledRoute) -> None:
@@ -89,53 +95,42 @@ def _refuse(route: CompiledRoute) -> None:
 def _stops(route: CompiledRoute) -> Iterator[tuple[bool, str]]:
     """Say what no engine can do yet, and whether the route asks for it."""
     operations = (route.receive, *route.send)
-    declared = any(message.cloud_event for message in route.receive.messages)
     yield any(operation.protocol != "kafka" for operation in operations), "it leaves Kafka"
     yield route.sql is not None, "its condition is Spark's own SQL"
-    yield route.document.events == "plain" or not declared, "its source does not carry CloudEvents"
 
 
-def stage_of(source: Source, pipeline: Pipeline) -> Stage:
-    """Give the stage of a source."""
-    routes = tuple(_route_of(route, source, pipeline) for route in source.routes)
+def stage_of(source: Source, pipeline: Pipeline, schemas: Schemas | None = None) -> Stage:
+    """Give the stage of a source; it is made again when `schemas` have learnt what a batch asked for."""
+    known = schemas or Schemas()
     return Stage(
         pipeline=_name_of(pipeline),
-        routes=routes,
-        dead=_dead_target(None, source),
-        reader=_reader_of(source),
-        checks=tuple(_checks_of(source)),
+        routes=tuple(_route_of(route, source, pipeline, known) for route in source.routes),
+        dead=_place_target(source.dead[None], source),
+        reader=reader_of(source.routes) or read_cloud_events,
+        checks=tuple(checks_of(source.routes, known)),
+        unknown=tuple(_place_target(place, source) for place in source.unknown),
     )
 
 
-def _route_of(route: CompiledRoute, source: Source, pipeline: Pipeline) -> StageRoute:
+def _route_of(route: CompiledRoute, source: Source, pipeline: Pipeline, schemas: Schemas) -> StageRoute:
     return StageRoute(
         plan=_plan_of(route),
-        targets=tuple(_target_of(operation, route, source.servers) for operation in route.send),
-        dead=_dead_target(route.name, source),
+        targets=tuple(_target_of(operation, source, pipeline, schemas) for operation in route.send),
+        dead=_place_target(source.dead[route.name], source),
         invoker=_invoker_of(route, source, pipeline),
     )
 
 
-def _target_of(operation: ResolvedOperation, route: CompiledRoute, servers: Sequence[str]) -> Target:
-    topic, sink = str(operation.topic), servers.index(operation.server)
-    return Target(topic=topic, sink=sink, writer=_writer_of(operation, route))
+def _target_of(operation: ResolvedOperation, source: Source, pipeline: Pipeline, schemas: Schemas) -> Target:
+    return Target(
+        topic=str(operation.topic),
+        sink=source.servers.index(operation.server),
+        writer=writer_of(operation, pipeline.contract, schemas),
+    )
 
 
-def _dead_target(route: str | None, source: Source) -> Target:
-    place = source.dead[route]
+def _place_target(place: Place, source: Source) -> Target:
     return Target(topic=place.topic, sink=source.servers.index(place.server))
-
-
-def _reader_of(source: Source) -> Reader:
-    return read_cloud_events
-
-
-def _checks_of(source: Source) -> Iterator[Checker]:
-    yield from ()
-
-
-def _writer_of(operation: ResolvedOperation, route: CompiledRoute) -> Writer | None:
-    return None
 
 
 def _plan_of(route: CompiledRoute) -> RoutePlan:

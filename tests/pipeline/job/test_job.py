@@ -24,7 +24,6 @@ def pipeline(extra: str = "", send: str = "publishLargeOrder") -> Pipeline:
     ("extra", "send", "why"),
     [
         ("    sql: size(headers) > 1\n", "publishLargeOrder", "own SQL"),
-        ("    events: plain\n", "publishLargeOrder", "does not carry CloudEvents"),
         ("", "publishShipment", "leaves Kafka"),
     ],
 )
