@@ -32,6 +32,7 @@ __all__ = [
     "progress",
     "rows",
     "show_logs",
+    "status",
     "talk",
 ]
 
@@ -56,7 +57,30 @@ def data_bytes(raw: bytes) -> None:
 def talk(text: str) -> None:
     """Say something to the person on stderr; `-q` silences it."""
     if not current().quiet:
+        _end_status()
         print(_harmless(text), file=sys.stderr)
+
+
+def status(text: str) -> None:
+    """Say what happens now: on a terminal over the status before, elsewhere as a line of talk."""
+    if current().quiet or not sys.stderr.isatty():
+        talk(text)
+        return
+    width = os.get_terminal_size(sys.stderr.fileno()).columns
+    print(f"{_CLEAR}{_harmless(text)[: max(1, width - 1)]}", end="", file=sys.stderr, flush=True)
+    _STATUS.append(text)
+
+
+def _end_status() -> None:
+    """Leave the last status where it is and go to the next line."""
+    if _STATUS:
+        _STATUS.clear()
+        print(file=sys.stderr)
+
+
+_CLEAR = "\r\x1b[2K"
+_STATUS: list[str] = []
+"""What stands on the terminal's last line."""
 
 
 def show_logs(*, debug: bool, times: bool = False) -> None:

@@ -2,78 +2,264 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from enum import StrEnum
+from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import typer
 
 from penstock.cli import output
 from penstock.cli.fetching import fetch
-from penstock.cli.settings import configuration, current
+from penstock.cli.settings import Format, configuration, current
+from penstock.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
+    from contextlib import AbstractContextManager
 
-    from penstock.pipeline.job import Progress
+    from penstock.pipeline.job import Job, Progress, Watcher
 
 __all__ = ["command"]
 
-_LABELS = {
-    "n_in": "in",
-    "n_out": "out",
-    "n_dead": "dead",
-    "n_unmatched": "unmatched",
-    "n_dropped": "dropped",
-}
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_KILLED_BY: Final = 128
+_ALWAYS: Final = ("n_in", "n_out", "n_dead")
+"""What a status line says even if it is nothing."""
+
+
+class OnDataLoss(StrEnum):
+    """What to do if records are gone from a topic before they were read."""
+
+    STOP = "stop"
+    CONTINUE = "continue"
+
 
 File = Annotated[Path, typer.Argument(help="The pipeline file.")]
+Once = Annotated[bool, typer.Option("--once", help="Process what is there now, then end.")]
+UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when nothing comes any more.")]
+Idle = Annotated[float, typer.Option(metavar="SECONDS", min=0.5, help="What --until-idle calls idle.")]
+Master = Annotated[str, typer.Option(help="The Spark master.")]
+RealTime = Annotated[
+    bool, typer.Option("--real-time", help="Spark's Real-Time Mode: milliseconds, not batches.")
+]
+Group = Annotated[
+    str | None,
+    typer.Option(help="Consumer group to commit progress to; else the one that the contract names."),
+]
+OnDataLossOption = Annotated[
+    OnDataLoss | None,
+    typer.Option(
+        "--on-data-loss", help="If records are gone before they were read; else as the pipeline says."
+    ),
+]
+MaxOffsets = Annotated[int, typer.Option("--max-offsets", min=1, help="Records of one batch at most.")]
+Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh-checkpoint", help="Begin anew where the checkpoint does not fit; the old one is kept beside."
+    ),
+]
+MetricsAt = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics", metavar="[HOST:]PORT", help="Serve /metrics and /healthz here; off if not given."
+    ),
+]
 
 
 def command(
     file: File = Path("pipeline.yaml"),
-    once: Annotated[bool, typer.Option("--once", help="Process what is there now, then end.")] = False,
-    master: Annotated[str, typer.Option(help="The Spark master.")] = "local[*,4]",
+    once: Once = False,
+    until_idle: UntilIdle = False,
+    idle: Idle = 5.0,
+    master: Master = "local[*,4]",
+    real_time: RealTime = False,
+    group: Group = None,
+    on_data_loss: OnDataLossOption = None,
+    max_offsets: MaxOffsets = 500_000,
+    fresh_checkpoint: Fresh = False,
+    metrics: MetricsAt = None,
 ) -> None:
-    """Run a pipeline: at least once, with its progress in the checkpoint; SIGTERM ends it gracefully."""
-    from penstock.pipeline.assembly import sources_of
+    """Run a pipeline: at least once, with its progress in the checkpoint.
+
+    SIGTERM or Ctrl-C finishes the batch that runs; a second one ends at once.
+    """
     from penstock.pipeline.compile import load_pipeline
-    from penstock.pipeline.job import run_once, start
+    from penstock.pipeline.job import Job, JobOptions
+
+    if once and until_idle:
+        raise UsageError("--once and --until-idle are two ends", next="give one of them")
+    address = _address(metrics)
+    options = JobOptions(
+        once=once,
+        until_idle=idle if until_idle else None,
+        real_time=real_time,
+        group=group,
+        on_data_loss=on_data_loss,
+        max_offsets=max_offsets,
+        fresh_checkpoint=fresh_checkpoint,
+    )
+    pipeline = load_pipeline(file, context=configuration().context())
+    output.show_logs(debug=False)
+    with Job(pipeline, options) as job:
+        _run(job, master, address)
+
+
+def _run(job: Job, master: str, address: tuple[str, int] | None) -> None:
     from penstock.pipeline.session import spark_session
 
-    config = configuration()
-    pipeline = load_pipeline(file, context=config.context())
-    sources = sources_of(pipeline)
-    fetch(["spark"])
-    totals, began = Counter[str](), time.monotonic()
+    began = time.monotonic()
+    job.watch(_status_lines())
+    with _served(job, address):
+        job.prepare()
+        fetch(["spark"])
+        with output.progress("starting Spark"):
+            spark = spark_session(master=master)
+        try:
+            with _signals(job):
+                job.run(spark)
+        finally:
+            spark.stop()
+            _summary(job, time.monotonic() - began)
 
-    def report(progress: Progress) -> None:
-        totals.update(progress.counts)
-        counts = " · ".join(f"{progress.counts[name]} {label}" for name, label in _LABELS.items())
-        output.talk(f"batch {progress.batch} · {counts} · lag {progress.lag} · {progress.seconds:.1f} s")
 
-    with output.progress("starting Spark"):
-        spark = spark_session(master=master)
+# What is told
+
+
+def _status_lines() -> Watcher:
+    from penstock.pipeline.job import Watcher
+
+    class StatusLines(Watcher):
+        def batch(self, progress: Progress) -> None:
+            tell = _BATCHES.get(current().output, _batch_line)
+            tell(progress)
+
+        def lost(self, source: str, records: int) -> None:
+            output.talk(f"warning: {records} records of {source} were deleted before they were read")
+
+        def note(self, text: str) -> None:
+            output.talk(text)
+
+    return StatusLines()
+
+
+def _batch_line(progress: Progress) -> None:
+    counts = progress.counts
+    told = [f"{counts[name]} {_label(name)}" for name in counts if counts[name] or name in _ALWAYS]
+    line = " · ".join((*told, f"lag {progress.lag}", f"{progress.seconds:.1f} s"))
+    output.status(f"{progress.source} · batch {progress.batch} · {line}")
+
+
+def _batch_json(progress: Progress) -> None:
+    counts = {_label(name): count for name, count in progress.counts.items()}
+    about = {"source": progress.source, "batch": progress.batch, **counts}
+    output.talk(json.dumps({**about, "lag": progress.lag, "seconds": round(progress.seconds, 3)}))
+
+
+_BATCHES: Final[dict[Format, Callable[[Any], None]]] = {Format.JSON: _batch_json}
+
+
+def _label(counter: str) -> str:
+    return counter.removeprefix("n_")
+
+
+def _summary(job: Job, seconds: float) -> None:
+    from penstock.pipeline.stage import COUNTERS
+
+    labels = [_label(name) for name in COUNTERS]
+    if current().output is Format.TABLE:
+        rows = [
+            (name, *(each.counts[counter] for counter in COUNTERS), each.lost, each.lag, each.batches)
+            for name, each in job.totals.items()
+        ]
+        output.rows(("source", *labels, "lost", "lag", "batches"), rows, current().output)
+        output.talk(f"{seconds:.1f} s; at least once, progress in {job.pipeline.checkpoint}")
+        return
+    total = sum((each.counts for each in job.totals.values()), Counter[str]())
+    sources = [
+        {
+            "source": name,
+            **{_label(counter): each.counts[counter] for counter in COUNTERS},
+            "lost": each.lost,
+            "lag": each.lag,
+            "batches": each.batches,
+        }
+        for name, each in job.totals.items()
+    ]
+    totals = {_label(counter): total[counter] for counter in COUNTERS}
+    lost = sum(each.lost for each in job.totals.values())
+    value = {"total": {**totals, "lost": lost}, "sources": sources, "seconds": round(seconds, 1)}
+    output.document(value, current().output)
+
+
+# How it is asked to end
+
+
+@contextmanager
+def _signals(job: Job) -> Iterator[None]:
+    """Let the first signal end the job after its batch, and the second at once."""
+    asked: list[int] = []
+
+    def handle(signum: int, frame: object) -> None:
+        if asked:
+            # Spark's Java ends with us: its input is our pipe.
+            os._exit(_KILLED_BY + signum)
+        asked.append(signum)
+        job.stop()  # Nothing is printed here: a handler may interrupt somebody who prints.
+
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
-        if once:
-            run_once(spark, pipeline, report)
-        else:
-            queries = [start(spark, each, pipeline, once=False, on_progress=report) for each in sources]
-            _stop_on_sigterm(queries)
-            for query in queries:
-                query.awaitTermination()
+        yield
     finally:
-        spark.stop()
-    rows = [(label, totals[name]) for name, label in _LABELS.items()]
-    output.rows(("events", "count"), rows, current().output)
-    output.talk(f"{time.monotonic() - began:.1f} s; at least once, progress in {pipeline.checkpoint}")
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _stop_on_sigterm(queries: list[StreamingQuery]) -> None:
-    def stop(signum: int, frame: object) -> None:
-        for query in queries:
-            query.stop()
+# What is served
 
-    signal.signal(signal.SIGTERM, stop)
+
+def _served(job: Job, address: tuple[str, int] | None) -> AbstractContextManager[object]:
+    if address is None:
+        return nullcontext()
+    from penstock.pipeline.job.metrics import CONTENT_TYPE, Metrics
+    from penstock.pipeline.job.pages import Answer, serve
+
+    metrics = Metrics()
+    job.watch(metrics)
+
+    def health() -> Answer:
+        if job.running:
+            return Answer(b"running\n")
+        return Answer(b"not running\n", HTTPStatus.SERVICE_UNAVAILABLE)
+
+    pages = {"/metrics": lambda: Answer(metrics.text(), content_type=CONTENT_TYPE), "/healthz": health}
+    return _told(serve(*address, pages))
+
+
+@contextmanager
+def _told(served: AbstractContextManager[tuple[str, int]]) -> Iterator[None]:
+    with served as (host, port):
+        output.talk(f"metrics on http://{host}:{port}/metrics")
+        yield
+
+
+def _address(text: str | None) -> tuple[str, int] | None:
+    """Read [HOST:]PORT; without a host it is the loopback interface."""
+    if text is None:
+        return None
+    try:
+        found = urlsplit(f"//127.0.0.1:{text}" if text.isdecimal() else f"//{text}")
+        host, port = found.hostname, found.port
+    except ValueError:
+        host, port = None, None
+    if not host or port is None:
+        raise ConfigError(f"'{text}' is no address", where="--metrics", next="write --metrics HOST:PORT")
+    return host, port

@@ -1,0 +1,75 @@
+"""Why a query ended, in our words: what Spark and Kafka's client say, by one table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from penstock.config import MASK, Secret
+from penstock.contract.credentials import Client, Connection, options
+from penstock.errors import JobFailed
+
+__all__ = ["failure"]
+
+_MOST_TEXT: Final = 2000
+
+_CAUSES: Final[Sequence[tuple[str, str, str]]] = (
+    (
+        r"data may have been missed|OffsetOutOfRange|offsets? (?:is|are|was) (?:changed|out of range)",
+        "records were deleted before they were read",
+        "set onDataLoss: continue to go on with what is left; the gap is counted",
+    ),
+    (
+        r"RecordTooLargeException|larger than the max message size",
+        "a topic refused a record as too large",
+        "raise max.message.bytes of the topic, above all of the dead-letter topic",
+    ),
+    (
+        r"UnknownTopicOrPartition|not present in metadata",
+        "a topic is not there any more",
+        "penstock plan shows what is missing, penstock apply makes it",
+    ),
+    (
+        r"(?:Sasl|Ssl)?Authentication(?:Exception)?: |SslAuthenticationException|SaslAuthenticationException",
+        "a cluster did not accept our credentials",
+        "correct the credentials of this server in the context",
+    ),
+    (
+        r"AuthorizationException",
+        "the user of this context may not do it",
+        "give the user of this context the right to do it, or use a context of another user",
+    ),
+    (
+        r"TimeoutException|DisconnectException|NetworkException",
+        "a cluster did not answer in time",
+        "start it, then run again: the checkpoint knows where to go on; penstock doctor",
+    ),
+)
+_DEFAULT: Final = ("the job stopped", "run again: the checkpoint knows where to go on")
+_NOISE: Final = re.compile(r"\s*(?:at [\w.$/]+\(|Driver stacktrace|=== |JVM stacktrace|\.\.\. \d+ more)")
+
+
+def failure(exc: Exception, name: str, connections: Mapping[str, Connection]) -> JobFailed:
+    """Say what happened to the query of a source; no secret is in the text."""
+    text = _masked(str(exc), connections)
+    found = next(((what, to_do) for pattern, what, to_do in _CAUSES if re.search(pattern, text)), _DEFAULT)
+    return JobFailed(found[0], where=name, why=_shortened(text), next=found[1])
+
+
+def _masked(text: str, connections: Mapping[str, Connection]) -> str:
+    for connection in connections.values():
+        for value in (*options(connection, Client.SPARK_KAFKA).values(), connection.security.password):
+            if isinstance(value, Secret):
+                text = text.replace(value.reveal(), MASK)
+    return text
+
+
+def _shortened(text: str) -> str:
+    """Leave out stack traces.
+
+    >>> _shortened("it broke\\n\\tat org.apache.spark.X(Y.scala:1)\\nCaused by: no")
+    'it broke\\nCaused by: no'
+    """
+    lines = [line for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
+    return "\n".join(dict.fromkeys(lines))[:_MOST_TEXT]

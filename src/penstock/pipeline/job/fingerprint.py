@@ -1,0 +1,155 @@
+"""What a checkpoint belongs to, kept beside it: a change that it cannot survive is told before anything runs.
+
+Offsets mean something only on the topic they were counted on: the same cluster, the same topic, not one that
+was made again under the same name. Conditions, functions and targets may change: they have no state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.errors import CheckpointMismatch, PipelineError
+from penstock.pipeline.assembly import Source
+from penstock.pipeline.compile import CompiledRoute
+
+__all__ = ["ENGINE", "Change", "Fingerprint", "changes", "read_fingerprint", "refuse", "write_fingerprint"]
+
+ENGINE: Final = "spark"
+"""Who counts the offsets; all engines inside Spark share its checkpoints."""
+_VERSION: Final = 1
+_LARGEST_FILE: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """One source as it was when its checkpoint was last used."""
+
+    topic: str
+    cluster_id: str | None
+    topic_id: str | None
+    partitions: int
+    operations: tuple[str, ...]
+    routes: Mapping[str, str]
+    """A hash of each route by its name."""
+    engine: str = ENGINE
+    version: int = _VERSION
+
+    @classmethod
+    def of(
+        cls, source: Source, *, cluster_id: str | None, topic_id: str | None, partitions: int
+    ) -> Fingerprint:
+        """Take the fingerprint of a source."""
+        return cls(
+            topic=source.topic,
+            cluster_id=cluster_id,
+            topic_id=topic_id,
+            partitions=partitions,
+            operations=tuple(sorted({route.receive.id for route in source.routes})),
+            routes={route.name: _hash(route) for route in source.routes},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference; `fatal` if the checkpoint does not survive it."""
+
+    text: str
+    fatal: bool = False
+
+
+def _hash(route: CompiledRoute) -> str:
+    sent = [(operation.server, operation.topic) for operation in route.send]
+    applied = route.document.apply.function if route.document.apply else None
+    return hashlib.sha256(repr((route.plan, route.sql, sent, applied)).encode()).hexdigest()[:16]
+
+
+_Rule = Callable[[Fingerprint, Fingerprint], Iterator[Change]]
+
+
+def _differs(attribute: str, text: str) -> _Rule:
+    def rule(old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
+        was, now = getattr(old, attribute), getattr(new, attribute)
+        if was is not None and now is not None and was != now:
+            yield Change(text.format(was=was, now=now), fatal=True)
+
+    return rule
+
+
+def _shrunk(old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
+    # Kafka cannot take partitions away: it is another topic, on a cluster that has no ids for them.
+    if new.partitions < old.partitions:
+        yield Change(f"the topic had {old.partitions} partitions and has {new.partitions}", fatal=True)
+    elif new.partitions > old.partitions:
+        yield Change(f"the topic has grown from {old.partitions} to {new.partitions} partitions")
+
+
+def _routes(old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
+    for name in sorted(old.routes.keys() | new.routes.keys()):
+        if name not in new.routes:
+            yield Change(f"route {name} is gone")
+        elif name not in old.routes:
+            yield Change(f"route {name} is new: it sees the records from here on")
+        elif old.routes[name] != new.routes[name]:
+            yield Change(f"route {name} has changed: it is applied from here on")
+
+
+_RULES: Final[Sequence[_Rule]] = (
+    _differs("engine", "it was written by the {was} engine, now it is {now}"),
+    _differs("cluster_id", "it belongs to cluster {was}, this is cluster {now}"),
+    _differs("topic", "it belongs to topic {was}, now it is {now}"),
+    _differs("topic_id", "the topic was deleted and made again: its id was {was}, now it is {now}"),
+    _shrunk,
+    _routes,
+)
+
+
+def changes(old: Fingerprint, new: Fingerprint) -> tuple[Change, ...]:
+    """Say what has changed, the fatal first."""
+    found = [change for rule in _RULES for change in rule(old, new)]
+    return tuple(sorted(found, key=lambda change: not change.fatal))
+
+
+def refuse(found: Sequence[Change], path: Path) -> None:
+    """Raise if the checkpoint does not survive a change."""
+    fatal = [change.text for change in found if change.fatal]
+    if fatal:
+        raise CheckpointMismatch(
+            "the checkpoint belongs to something else",
+            where=str(path),
+            why="\n".join(fatal),
+            next="--fresh-checkpoint reads the topic from its beginning (the old one is kept beside); "
+            "or name another folder under checkpoint",
+        )
+
+
+def read_fingerprint(path: Path) -> Fingerprint | None:
+    """Read the file; None if there is none."""
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise ValueError("it is too large")
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        values = {field.name: found[field.name] for field in fields(Fingerprint)}
+        return Fingerprint(**{**values, "operations": tuple(values["operations"])})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as exc:
+        raise PipelineError(
+            "the fingerprint of the checkpoint cannot be read",
+            where=str(path),
+            why=str(exc),
+            next="remove this file to trust the checkpoint, or begin anew with --fresh-checkpoint",
+        ) from exc
+
+
+def write_fingerprint(path: Path, fingerprint: Fingerprint) -> None:
+    """Write the file in one step, so that a crash leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(asdict(fingerprint), indent=2) + "\n", encoding="utf-8")
+    fresh.replace(path)

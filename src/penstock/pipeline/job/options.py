@@ -1,0 +1,32 @@
+"""How a job is run: what the command line says, and the numbers behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["IDLE_SECONDS", "MAX_OFFSETS_PER_TRIGGER", "JobOptions"]
+
+MAX_OFFSETS_PER_TRIGGER: Final = 500_000
+"""A micro-batch costs 0.2 s whatever its size: it pays from 200 000 records on."""
+
+IDLE_SECONDS: Final = 5.0
+"""How long nothing must come before `--until-idle` ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """One run of a pipeline."""
+
+    once: bool = False
+    """Process what is there now, and end."""
+    until_idle: float | None = None
+    """End when nothing has come for so many seconds."""
+    real_time: bool = False
+    group: str | None = None
+    """The consumer group to commit progress to, where the contract allows several or says nothing."""
+    on_data_loss: str | None = None
+    """stop or continue; None is what the pipeline says."""
+    max_offsets: int = MAX_OFFSETS_PER_TRIGGER
+    fresh_checkpoint: bool = False
+    """Begin anew where a checkpoint no longer fits; the old one is kept beside."""

@@ -1,0 +1,99 @@
+"""Before anything runs: look at the clusters, hold the checkpoint against them, count what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import JobFailed
+from penstock.pipeline.assembly import Source, sources_of, stage_of
+from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.job.checkpoint import Checkpoint
+from penstock.pipeline.job.fingerprint import (
+    Fingerprint,
+    changes,
+    read_fingerprint,
+    refuse,
+    write_fingerprint,
+)
+from penstock.pipeline.job.groups import group_of
+from penstock.pipeline.job.offsets import gap
+from penstock.pipeline.job.options import JobOptions
+from penstock.pipeline.job.sinks import Delivery, delivery_of
+from penstock.pipeline.job.survey import Clusters, Survey, limited, survey
+from penstock.pipeline.stage import Stage
+
+__all__ = ["Prepared", "prepare"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A source that may run."""
+
+    source: Source
+    stage: Stage
+    survey: Survey
+    checkpoint: Checkpoint
+    delivery: Delivery
+    on_data_loss: str
+    group: str | None = None
+    lost: int = 0
+    """Records that were deleted since the checkpoint was written."""
+    notes: tuple[str, ...] = ()
+
+
+def prepare(pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> tuple[Prepared, ...]:
+    """Prepare every source, or say why one cannot run; only then fingerprints are written."""
+    prepared = tuple(_prepare(source, pipeline, settings, clusters) for source in sources_of(pipeline))
+    for each in prepared:
+        write_fingerprint(each.checkpoint.fingerprint, _fingerprint(each.source, each.survey))
+    return prepared
+
+
+def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> Prepared:
+    group = group_of(source, pipeline, settings.group)
+    stage = stage_of(source, pipeline)
+    found = survey(source, stage, clusters)
+    checkpoint = Checkpoint(folder=Path(pipeline.checkpoint).absolute() / source.name)
+    notes = tuple(_compare(source, found, checkpoint, settings))
+    policy = settings.on_data_loss or pipeline.on_data_loss
+    lost = gap(checkpoint.position(source.topic), found.earliest)
+    if lost and policy == "stop":
+        raise JobFailed(
+            f"{lost} records of {source.topic} were deleted before they were read",
+            where=str(checkpoint.folder),
+            why="The checkpoint stands before the beginning of the topic.",
+            next="--on-data-loss continue goes on with what is left, and counts the gap",
+        )
+    return Prepared(
+        source=source,
+        stage=limited(stage, found.limits),
+        survey=found,
+        checkpoint=checkpoint,
+        delivery=delivery_of(source),
+        on_data_loss=policy,
+        group=group,
+        lost=lost,
+        notes=notes,
+    )
+
+
+def _fingerprint(source: Source, found: Survey) -> Fingerprint:
+    return Fingerprint.of(
+        source, cluster_id=found.cluster_id, topic_id=found.topic_id, partitions=len(found.latest)
+    )
+
+
+def _compare(source: Source, found: Survey, checkpoint: Checkpoint, settings: JobOptions) -> Iterator[str]:
+    """Refuse a checkpoint of something else, or put it aside if that is wanted; say what else has changed."""
+    old = read_fingerprint(checkpoint.fingerprint) if checkpoint.exists else None
+    if old is None:
+        return
+    changed = changes(old, _fingerprint(source, found))
+    if settings.fresh_checkpoint and any(change.fatal for change in changed):
+        aside = checkpoint.put_aside()
+        yield f"{source.name}: begins anew; the old checkpoint is {aside}"
+        return
+    refuse(changed, checkpoint.folder)
+    yield from (f"{source.name}: {change.text}" for change in changed)

@@ -1,0 +1,70 @@
+"""What one micro-batch did, as Spark tells it when the batch is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.brokers.kafka_offsets import Offsets
+from penstock.pipeline.job.offsets import behind, read_offsets
+from penstock.pipeline.stage import COUNTERS
+
+__all__ = ["Progress", "listener"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One micro-batch of one source."""
+
+    source: str
+    batch: int
+    counts: Mapping[str, int]
+    """By the names in COUNTERS."""
+    seconds: float
+    lag: int
+    """Records of the topic that come after this batch."""
+    start: Offsets = field(default_factory=dict)
+    end: Offsets = field(default_factory=dict)
+    records: int = 0
+    """What Spark has read; fewer than the offsets between start and end where records were deleted."""
+
+
+def listener(
+    topics: Mapping[str, str], on_progress: Callable[[Progress], None], on_end: Callable[[str], None]
+) -> Any:
+    """Make a listener for queries by their names; `on_end` gets the id of a run."""
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:
+            return None
+
+        def onQueryTerminated(self, event: Any) -> None:
+            on_end(str(event.runId))
+
+        def onQueryIdle(self, event: Any) -> None:
+            return None
+
+        def onQueryProgress(self, event: Any) -> None:
+            progress = event.progress
+            if progress.name in topics and progress.name in progress.observedMetrics:
+                on_progress(_progress(progress, topics[progress.name]))
+
+    return Listener()
+
+
+def _progress(progress: Any, topic: str) -> Progress:
+    row, source = progress.observedMetrics[progress.name], progress.sources[0]
+    end = read_offsets(source.endOffset, topic)
+    return Progress(
+        source=progress.name,
+        batch=progress.batchId,
+        counts=Counter({column: int(row[column] or 0) for column in COUNTERS}),
+        seconds=progress.durationMs.get("triggerExecution", 0) / 1000,
+        lag=behind(end, read_offsets(source.latestOffset, topic)),
+        start=read_offsets(source.startOffset, topic),
+        end=end,
+        records=int(source.numInputRows),
+    )

@@ -1,0 +1,67 @@
+"""The query of one source: records in, the stage, records out; and how it is asked to end after its batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.pipeline.job.options import JobOptions
+from penstock.pipeline.job.preparation import Prepared
+from penstock.pipeline.job.sinks import sink_options, write_batches, write_stream
+from penstock.pipeline.job.sources import read_records, reader_options
+from penstock.pipeline.stage import COUNTERS, INPUT, OUTPUT_DDL, Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["finish", "start_query"]
+
+_TERMINATED: Final = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
+
+
+def start_query(spark: SparkSession, prepared: Prepared, settings: JobOptions) -> StreamingQuery:
+    """Start reading a source, from its checkpoint if it has one."""
+    source, limits = prepared.source, prepared.survey.limits
+    chosen = reader_options(
+        source,
+        settings,
+        group=prepared.group,
+        on_data_loss=prepared.on_data_loss,
+        parallelism=spark.sparkContext.defaultParallelism,
+    )
+    written = _staged(read_records(spark, source, chosen), prepared.stage, source.name)
+    producers = tuple(sink_options(source, server, limits) for server in source.servers)
+    if prepared.delivery.one_sink:
+        writer = write_stream(written, producers[0])
+    else:
+        writer = write_batches(written, producers)
+    writer = writer.queryName(source.name).option("checkpointLocation", str(prepared.checkpoint.folder))
+    if settings.once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime="0 seconds").start()
+
+
+def _staged(records: DataFrame, stage: Stage, name: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    chosen = records.withColumn("timestamp", F.unix_millis("timestamp")).select(*INPUT)
+    return chosen.mapInArrow(stage, OUTPUT_DDL).observe(
+        name, *(F.sum(column).alias(column) for column in COUNTERS)
+    )
+
+
+def finish(query: StreamingQuery) -> None:
+    """Ask a query to end when the batch that runs is written.
+
+    `StreamingQuery.stop` would cancel that batch, which the next run then repeats. Spark looks at the state
+    of a query between two batches, so the state is set and nothing is interrupted.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    try:
+        jvm: Any = SparkContext._jvm
+        terminated = jvm.java.lang.Class.forName(_TERMINATED).getField("MODULE$").get(None)
+        query._jsq.streamingQuery().state().set(terminated)
+    except (Py4JError, AttributeError, TypeError):
+        query.stop()

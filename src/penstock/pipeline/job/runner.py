@@ -1,0 +1,230 @@
+"""The running job: the queries of all sources, told batch by batch, until they end or are asked to."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import ClusterError, JobFailed
+from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.job.checkpoint import locked
+from penstock.pipeline.job.failure import failure
+from penstock.pipeline.job.groups import Committer
+from penstock.pipeline.job.offsets import advanced, gap
+from penstock.pipeline.job.options import JobOptions
+from penstock.pipeline.job.preparation import Prepared, prepare
+from penstock.pipeline.job.progress import Progress, listener
+from penstock.pipeline.job.query import finish, start_query
+from penstock.pipeline.job.survey import Clusters
+from penstock.pipeline.job.watcher import Watcher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Job", "Totals"]
+
+_log = logging.getLogger(__name__)
+_TURN: Final = 0.2
+_MOMENT: Final = 0.005
+_LAST_WORDS: Final = 10.0
+"""How long to wait for what Spark still has to tell of a query that has ended."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a job has done with one source so far."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    batches: int = 0
+    lag: int = 0
+    lost: int = 0
+
+
+class Job:
+    """One run of a pipeline; while it is entered, no other job can use its checkpoints.
+
+    with Job(pipeline, JobOptions(once=True)) as job:
+        job.prepare()
+        job.run(spark)
+    """
+
+    def __init__(self, pipeline: Pipeline, options: JobOptions) -> None:
+        self.pipeline = pipeline
+        self.options = options
+        self.totals: dict[str, Totals] = {}
+        self._watchers: list[Watcher] = []
+        self._clusters = Clusters()
+        self._prepared: Mapping[str, Prepared] = {}
+        self._committers: dict[str, Committer] = {}
+        self._told: SimpleQueue[Progress | str] = SimpleQueue()
+        self._ended: set[str] = set()
+        self._stop = Event()
+        self._held = ExitStack()
+        self._busy = 0.0
+        self.running = False
+
+    def __enter__(self) -> Job:
+        self._held.enter_context(locked(self.pipeline.checkpoint.absolute()))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._held.close()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Let somebody be told what happens."""
+        self._watchers.append(watcher)
+
+    def stop(self) -> None:
+        """Ask for the end: batches that run are written first. May be called by a signal handler."""
+        self._stop.set()
+
+    def prepare(self) -> None:
+        """Do everything that can fail before Spark is started."""
+        prepared = prepare(self.pipeline, self.options, self._clusters)
+        self._prepared = {each.source.name: each for each in prepared}
+        for name, each in self._prepared.items():
+            self.totals[name] = Totals()
+            self._begin(name)
+            if each.group is not None:
+                receive = each.source.receive
+                admin = self._clusters.client(receive.server, receive.connection)
+                self._committers[name] = Committer(admin, each.group, each.source.topic)
+            for note in each.notes:
+                self._note(note)
+            self._count_lost(name, each.lost)
+
+    def run(self, spark: SparkSession) -> None:
+        """Run all sources to their end; the first failure ends the others too."""
+        topics = {name: each.source.topic for name, each in self._prepared.items()}
+        heard = listener(topics, self._told.put, self._told.put)
+        spark.streams.addListener(heard)
+        try:
+            self._run(spark)
+        finally:
+            self.running = False
+            spark.streams.removeListener(heard)
+
+    def _run(self, spark: SparkSession) -> None:
+        queries: dict[str, StreamingQuery] = {}
+        self._busy = monotonic()
+        try:
+            for name, each in self._prepared.items():
+                queries[name] = start_query(spark, each, self.options)
+            self.running = True
+            self._watch(queries)
+        finally:
+            for query in queries.values():
+                if query.isActive:
+                    query.stop()
+
+    # While it runs
+
+    def _watch(self, queries: Mapping[str, StreamingQuery]) -> None:
+        open_queries = dict(queries)
+        asked, failed = False, None
+        while open_queries:
+            self._hear()
+            for name, query in list(open_queries.items()):
+                done, problem = self._ended_with(name, query)
+                if done:
+                    del open_queries[name]
+                    failed = failed or problem
+            if not asked and (self._stop.is_set() or failed or self._idle(open_queries)):
+                asked = True
+                if self._stop.is_set():
+                    self._note("ending when the batch that runs is written; a second signal ends at once")
+                for query in open_queries.values():
+                    finish(query)
+        self._hear_last({str(query.runId) for query in queries.values()})
+        if failed is not None:
+            raise failed
+
+    def _ended_with(self, name: str, query: StreamingQuery) -> tuple[bool, JobFailed | None]:
+        from pyspark.errors import PySparkException
+
+        try:
+            return bool(query.awaitTermination(_MOMENT)), None  # type: ignore[arg-type]
+        except PySparkException as exc:
+            return True, failure(exc, name, self._prepared[name].source.connections)
+
+    def _idle(self, queries: Mapping[str, StreamingQuery]) -> bool:
+        """Say whether nothing has come for long enough."""
+        if self.options.until_idle is None:
+            return False
+        for query in queries.values():
+            status = query.status
+            if status["isDataAvailable"] or status["message"].startswith("Initializing"):
+                self._busy = monotonic()
+        return monotonic() - self._busy > self.options.until_idle
+
+    def _hear(self) -> None:
+        """Handle what Spark tells in a short while."""
+        end = monotonic() + _TURN
+        while (left := end - monotonic()) > 0:
+            try:
+                told = self._told.get(timeout=left)
+            except Empty:
+                return
+            if isinstance(told, Progress):
+                self._heard(told)
+            else:
+                self._ended.add(told)
+
+    def _hear_last(self, runs: set[str]) -> None:
+        """Spark tells of the last batch after the query has ended, and then of the end."""
+        end = monotonic() + _LAST_WORDS
+        while not runs <= self._ended and monotonic() < end:
+            self._hear()
+
+    def _heard(self, progress: Progress) -> None:
+        totals = self.totals[progress.source]
+        totals.counts.update(progress.counts)
+        totals.batches += 1
+        totals.lag = progress.lag
+        self._busy = monotonic()
+        if progress.source in self._committers:
+            self._committers[progress.source].commit(progress.end)
+        self._each(lambda watcher: watcher.batch(progress))
+        self._count_lost(progress.source, self._gap(progress))
+
+    # What is gone
+
+    def _gap(self, progress: Progress) -> int:
+        """Count what was deleted while the job was on its way there.
+
+        Offsets without records are no loss by themselves: transactions and compaction leave some.
+        """
+        missing = advanced(progress.start, progress.end) - progress.records
+        each = self._prepared[progress.source]
+        if each.on_data_loss == "stop" or missing <= 0 or not progress.start or progress.batch == 0:
+            return 0
+        try:
+            receive = each.source.receive
+            earliest = self._clusters.client(receive.server, receive.connection).earliest(each.source.topic)
+        except ClusterError as exc:
+            _log.warning("whether records of %s are gone is not known: %s", each.source.topic, exc)
+            return 0
+        return min(missing, gap(progress.start, earliest, until=progress.end))
+
+    def _count_lost(self, source: str, records: int) -> None:
+        if records:
+            self.totals[source].lost += records
+            self._each(lambda watcher: watcher.lost(source, records))
+
+    def _begin(self, source: str) -> None:
+        self._each(lambda watcher: watcher.begin(source))
+
+    def _note(self, text: str) -> None:
+        self._each(lambda watcher: watcher.note(text))
+
+    def _each(self, tell: Callable[[Watcher], object]) -> None:
+        for watcher in self._watchers:
+            tell(watcher)

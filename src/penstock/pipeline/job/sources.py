@@ -1,0 +1,44 @@
+"""A topic as a stream of records: Spark's Kafka source, with the settings that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from penstock.contract.credentials import Client, options, reveal
+from penstock.pipeline.assembly import Source
+from penstock.pipeline.job.options import JobOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_records", "reader_options"]
+
+_READER: Final[Mapping[str, str]] = {"startingOffsets": "earliest", "includeHeaders": "true"}
+
+
+def reader_options(
+    source: Source, settings: JobOptions, *, group: str | None, on_data_loss: str, parallelism: int
+) -> dict[str, str]:
+    """Give the options of the source, without credentials."""
+    found = {
+        **_READER,
+        "subscribe": source.topic,
+        "failOnDataLoss": str(on_data_loss == "stop").lower(),
+    }
+    if not settings.real_time:  # Real-Time Mode has no batches to bound.
+        found["maxOffsetsPerTrigger"] = str(settings.max_offsets)
+    if all(route.document.ordering == "none" for route in source.routes):
+        # More tasks than partitions read parts of one partition side by side: its order is gone.
+        found["minPartitions"] = str(parallelism)
+    if group is not None:
+        found["groupIdPrefix"] = group
+    if source.receive.client_id is not None:
+        found["kafka.client.id"] = source.receive.client_id
+    return found
+
+
+def read_records(spark: SparkSession, source: Source, chosen: Mapping[str, str]) -> DataFrame:
+    """Give the stream of records of a source."""
+    credentials = reveal(options(source.receive.connection, Client.SPARK_KAFKA))
+    return spark.readStream.format("kafka").options(**credentials, **chosen).load()
