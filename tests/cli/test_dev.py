@@ -229,3 +229,25 @@ def test_the_bar_counts_files_and_megabytes(
     monkeypatch.setattr("penstock.embedded.artifacts.ensure", ensure)
     fetch(["spark"])
     assert capsys.readouterr().err.startswith("fetching jars: 4 of 4 files, 40 of 40 MB: 100 in")
+
+
+def test_the_tools_of_kafka_are_listed(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-o", "json", "dev", "kafka-tool"]) == 0
+    assert "console-producer" in capsys.readouterr().out
+
+
+def test_a_tool_that_kafka_has_not(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dev", "kafka-tool", "no-such-tool", "--help"]) == 2
+    assert "'no-such-tool' is no tool of Kafka" in capsys.readouterr().err
+
+
+@pytest.mark.server
+def test_a_tool_of_kafka_is_run_with_its_own_options() -> None:
+    found = subprocess.run(
+        [*PENSTOCK, "dev", "kafka-tool", "topics", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (0, "4.3.1\n")

@@ -75,6 +75,16 @@ def test_the_pom_asks_for_the_roots(repository: Path, tmp_path: Path) -> None:
     assert "<exclusion>" in root
 
 
+def test_a_file_of_coordinates_elsewhere(repository: Path, tmp_path: Path) -> None:
+    put(repository, "org/z/last/2/last-2.jar", b"last")
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "coordinates.toml").write_text('[own]\nabout = "a test"\nroots = ["org.z:last:2"]\n')
+    relock._main([folder / "coordinates.toml"])
+    (artifact,) = parse_lock((folder / "own.lock").read_text(), origin="own.lock")
+    assert artifact.coordinate == "org.z:last:2"
+
+
 def test_every_shipped_lock_has_its_coordinates() -> None:
     text = (resources.files("penstock.embedded") / "locks" / "coordinates.toml").read_text()
     coordinates = tomllib.loads(text)

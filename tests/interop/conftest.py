@@ -59,6 +59,15 @@ def gateway(pulsar: Any) -> Iterator[str]:
     loop.close()
 
 
+@pytest.fixture(scope="session")
+def process(pulsar: Any) -> Iterator[Any]:
+    """`penstock gateway` as a process of its own."""
+    from penstock.embedded.gateway import Gateway
+
+    with Gateway(pulsar) as server:
+        yield server
+
+
 @pytest.fixture
 def topic(gateway: str) -> Callable[..., str]:
     """Makes topics with names of their own."""

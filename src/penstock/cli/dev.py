@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,6 +118,28 @@ def logs(
         output.talk(f"{path.stem}: {path}")
         for line in last_lines(path, lines):
             output.data(line)
+
+
+# Behind the name of the tool everything is the tool's, its options included.
+@app.command("kafka-tool", context_settings={"allow_interspersed_args": False})
+def kafka_tool(
+    tool: Annotated[
+        str | None, typer.Argument(show_default=False, help="Without it the tools are listed.")
+    ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGUMENTS", show_default=False, help="Those of the tool.")
+    ] = None,
+) -> None:
+    """Run one of Kafka's own tools, such as console-producer, on this or any other cluster."""
+    from penstock.embedded.kafka_tools import KAFKA_TOOLS, tool_command
+
+    if tool is None:
+        return output.rows(("tool", "class"), list(KAFKA_TOOLS.items()), current().output)
+    if tool in KAFKA_TOOLS:
+        fetch(["kafka-tools"])
+    command = tool_command(tool, arguments or [])
+    # Its input, its output, its signals and its exit code are the tool's own.
+    os.execv(command[0], command)
 
 
 def _installed() -> list[str]:

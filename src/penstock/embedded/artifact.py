@@ -12,8 +12,8 @@ from penstock.errors import ArtifactError
 
 __all__ = ["LOCKS", "Artifact", "parse_lock", "read_lock", "sha256_of"]
 
-LOCKS = ("kafka", "pulsar", "registry", "spark")
-"""The locks shipped with Penstock: one a server, and one for Spark's Kafka connector."""
+LOCKS = ("kafka", "kafka-tools", "pulsar", "registry", "spark")
+"""The locks shipped with Penstock: one a server, one for Kafka's tools and one for Spark's connector."""
 
 # A word becomes a part of a file's path: nothing that leads elsewhere can stand in it.
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"

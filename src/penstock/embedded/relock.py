@@ -1,4 +1,7 @@
-"""Rebuilds the jar locks from `locks/coordinates.toml` with Maven: a maintainer's tool, `make jars`."""
+"""Rebuilds the jar locks from their coordinates with Maven: a maintainer's tool, `make jars`.
+
+Without an argument those of `locks/coordinates.toml`, else those of the files named; locks lie beside them.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 <dependencies>{roots}</dependencies></project>"""
 
 
-def relock(name: str, entry: Mapping[str, Any]) -> int:
+def relock(name: str, entry: Mapping[str, Any], to: Path | None = None) -> int:
     """Resolve one list, leave out what it drops, write its lock, give the number of lines."""
     with tempfile.TemporaryDirectory() as folder:
         artifacts = _resolve(Path(folder), entry)
     kept = [a for a in artifacts if not _dropped(a, entry.get("drop", ()))]
     head = f"# {name}: {entry['about']}\n# Made by `make jars` from coordinates.toml; do not edit.\n"
     lines = sorted(artifact.line for artifact in kept)
-    (_LOCKS / f"{name}.lock").write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
+    ((to or _LOCKS) / f"{name}.lock").write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
     return len(lines)
 
 
@@ -87,11 +90,11 @@ def _dropped(artifact: Artifact, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(full, pattern) for pattern in patterns)
 
 
-def _main() -> None:
-    coordinates = tomllib.loads((_LOCKS / "coordinates.toml").read_text(encoding="utf-8"))
-    for name, entry in coordinates.items():
-        sys.stderr.write(f"{name}: {relock(name, entry)} jars\n")
+def _main(files: Sequence[Path]) -> None:
+    for file in files or [_LOCKS / "coordinates.toml"]:
+        for name, entry in tomllib.loads(file.read_text(encoding="utf-8")).items():
+            sys.stderr.write(f"{name}: {relock(name, entry, file.parent)} jars\n")
 
 
 if __name__ == "__main__":
-    _main()
+    _main([Path(argument) for argument in sys.argv[1:]])
