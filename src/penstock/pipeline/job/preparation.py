@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.errors import JobFailed
@@ -23,8 +23,9 @@ from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.sinks import Delivery, delivery_of
 from penstock.pipeline.job.survey import Clusters, Survey, limited, survey
 from penstock.pipeline.stage import Stage
+from penstock.pipeline.typed.schemas import Schemas
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "prepare", "refreshed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class Prepared:
 
     source: Source
     stage: Stage
+    schemas: Schemas
+    """Those that the stage was given; `refreshed` makes it anew with those learnt since."""
     survey: Survey
     checkpoint: Checkpoint
     delivery: Delivery
@@ -53,7 +56,8 @@ def prepare(pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> tup
 
 def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> Prepared:
     group = group_of(source, pipeline, settings.group)
-    stage = stage_of(source, pipeline)
+    schemas = Schemas()
+    stage = stage_of(source, pipeline, schemas)
     found = survey(source, stage, clusters)
     checkpoint = Checkpoint(folder=Path(pipeline.checkpoint).absolute() / source.name)
     notes = tuple(_compare(source, found, checkpoint, settings))
@@ -69,6 +73,7 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
     return Prepared(
         source=source,
         stage=limited(stage, found.limits),
+        schemas=schemas,
         survey=found,
         checkpoint=checkpoint,
         delivery=delivery_of(source),
@@ -77,6 +82,12 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
         lost=lost,
         notes=notes,
     )
+
+
+def refreshed(prepared: Prepared, pipeline: Pipeline) -> Prepared:
+    """Give a source with the schemas that were learnt since it was prepared."""
+    stage = stage_of(prepared.source, pipeline, prepared.schemas)
+    return replace(prepared, stage=limited(stage, prepared.survey.limits))
 
 
 def _fingerprint(source: Source, found: Survey) -> Fingerprint:

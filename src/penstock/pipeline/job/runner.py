@@ -12,14 +12,14 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import ClusterError, JobFailed
+from penstock.errors import ClusterError, PipelineError, UnknownSchemas
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.job.checkpoint import locked
 from penstock.pipeline.job.failure import failure
 from penstock.pipeline.job.groups import Committer
 from penstock.pipeline.job.offsets import advanced, gap
 from penstock.pipeline.job.options import JobOptions
-from penstock.pipeline.job.preparation import Prepared, prepare
+from penstock.pipeline.job.preparation import Prepared, prepare, refreshed
 from penstock.pipeline.job.progress import Progress, listener
 from penstock.pipeline.job.query import finish, start_query
 from penstock.pipeline.job.survey import Clusters
@@ -62,7 +62,7 @@ class Job:
         self.totals: dict[str, Totals] = {}
         self._watchers: list[Watcher] = []
         self._clusters = Clusters()
-        self._prepared: Mapping[str, Prepared] = {}
+        self._prepared: dict[str, Prepared] = {}
         self._committers: dict[str, Committer] = {}
         self._told: SimpleQueue[Progress | str] = SimpleQueue()
         self._ended: set[str] = set()
@@ -119,7 +119,7 @@ class Job:
             for name, each in self._prepared.items():
                 queries[name] = start_query(spark, each, self.options)
             self.running = True
-            self._watch(queries)
+            self._watch(spark, queries)
         finally:
             for query in queries.values():
                 if query.isActive:
@@ -127,14 +127,19 @@ class Job:
 
     # While it runs
 
-    def _watch(self, queries: Mapping[str, StreamingQuery]) -> None:
+    def _watch(self, spark: SparkSession, queries: dict[str, StreamingQuery]) -> None:
         open_queries = dict(queries)
         asked, failed = False, None
         while open_queries:
             self._hear()
             for name, query in list(open_queries.items()):
                 done, problem = self._ended_with(name, query)
-                if done:
+                if done and isinstance(problem, UnknownSchemas):
+                    self._prepared[name] = refreshed(self._prepared[name], self.pipeline)
+                    open_queries[name] = queries[name] = start_query(
+                        spark, self._prepared[name], self.options
+                    )
+                elif done:
                     del open_queries[name]
                     failed = failed or problem
             if not asked and (self._stop.is_set() or failed or self._idle(open_queries)):
@@ -147,12 +152,15 @@ class Job:
         if failed is not None:
             raise failed
 
-    def _ended_with(self, name: str, query: StreamingQuery) -> tuple[bool, JobFailed | None]:
+    def _ended_with(self, name: str, query: StreamingQuery) -> tuple[bool, PipelineError | None]:
+        """Say whether a query has ended, and of what; after UnknownSchemas, looked up, it can start again."""
         from pyspark.errors import PySparkException
 
         try:
             return bool(query.awaitTermination(_MOMENT)), None  # type: ignore[arg-type]
         except PySparkException as exc:
+            if self._prepared[name].schemas.learn(str(exc)):
+                return True, None if self._stop.is_set() else UnknownSchemas(name, ())
             return True, failure(exc, name, self._prepared[name].source.connections)
 
     def _idle(self, queries: Mapping[str, StreamingQuery]) -> bool:
