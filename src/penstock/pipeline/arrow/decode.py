@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import EventError
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.content import Json, absent
+from penstock.events.draft import failed
 from penstock.events.headers import CONTENT_TYPE, PREFIX
 from penstock.events.media import CLOUDEVENTS
 from penstock.events.reading import Level, Mode, Reading, Verdict
@@ -172,10 +174,10 @@ def _one_by_one(rows: Rows, value: pa.BinaryArray, headers: pa.ListArray, bindin
 
 
 def _read(binding: KafkaBinding, record: KafkaRecord) -> Reading:
-    reading = binding.read(record, Level.FORENSIC)
-    if reading.verdict is not Verdict.EVENT:
-        return Reading(verdict=reading.verdict, error=reading.error)
-    return reading
+    try:
+        return binding.read(record)
+    except EventError as error:
+        return failed(error, Level.FORENSIC)
 
 
 def _data_bytes(reading: Reading) -> bytes | None:
