@@ -61,6 +61,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "run": Verb("penstock.cli.run:command", "Run the routes of a pipeline on Spark", "Pipeline"),
     "routes": Verb("penstock.cli.routes:command", "Draw the routes of a pipeline", "Pipeline"),
+    "package": Verb("penstock.cli.package:command", "Pack a pipeline for a Spark cluster", "Pipeline"),
     "dlq": Verb("penstock.cli.dlq:app", "Look at dead letters and bring records back", "Pipeline"),
     "gateway": Verb("penstock.cli.gateway:command", "Serve Kafka clients from Pulsar", "Gateway"),
     "event": Verb("penstock.cli.event:app", "Encode, decode, check and convert events offline", "Events"),

@@ -9,9 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -25,6 +27,7 @@ from penstock.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from penstock.pipeline.compile import Pipeline
     from penstock.pipeline.job import Job, Progress, Watcher
 
 __all__ = ["command"]
@@ -73,6 +76,17 @@ MetricsAt = Annotated[
         "--metrics", metavar="[HOST:]PORT", help="Serve /metrics and /healthz here; off if not given."
     ),
 ]
+PackageFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--package",
+        metavar="FILE",
+        help="What `penstock package` made, for a cluster; made anew if not given.",
+    ),
+]
+WorkerPython = Annotated[
+    str | None, typer.Option("--worker-python", metavar="PATH", help="The Python of the cluster's workers.")
+]
 
 
 def command(
@@ -87,6 +101,8 @@ def command(
     max_offsets: MaxOffsets = 500_000,
     fresh_checkpoint: Fresh = False,
     metrics: MetricsAt = None,
+    package: PackageFile = None,
+    worker_python: WorkerPython = None,
 ) -> None:
     """Run a pipeline: at least once, with its progress in the checkpoint.
 
@@ -110,19 +126,40 @@ def command(
     pipeline = load_pipeline(file, context=configuration().context())
     output.show_logs(debug=False)
     with Job(pipeline, options) as job:
-        _run(job, master, address)
+        _run(job, _Cluster(master, package, worker_python), address)
 
 
-def _run(job: Job, master: str, address: tuple[str, int] | None) -> None:
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """Where the job runs, and what its workers get."""
+
+    master: str
+    package: Path | None
+    worker_python: str | None
+
+    @contextmanager
+    def packed(self, pipeline: Pipeline) -> Iterator[Path | None]:
+        """Give the archive for the workers; a job in this process needs none."""
+        from penstock.pipeline.package import make_package
+        from penstock.pipeline.session import is_local
+
+        if self.package is not None or is_local(self.master):
+            yield self.package
+            return
+        with TemporaryDirectory(prefix="penstock-") as folder:
+            yield make_package(pipeline, Path(folder) / "penstock-package.zip").path
+
+
+def _run(job: Job, cluster: _Cluster, address: tuple[str, int] | None) -> None:
     from penstock.pipeline.session import spark_session
 
     began = time.monotonic()
     job.watch(_status_lines())
-    with _served(job, address):
+    with _served(job, address), cluster.packed(job.pipeline) as package:
         job.prepare()
         fetch(["spark"])
         with output.progress("starting Spark"):
-            spark = spark_session(master=master)
+            spark = spark_session(master=cluster.master, package=package, worker_python=cluster.worker_python)
         try:
             with _signals(job):
                 job.run(spark)

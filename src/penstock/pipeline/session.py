@@ -16,7 +16,7 @@ from penstock.errors import MissingExtra
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_MASTER", "SETTINGS", "spark_session"]
+__all__ = ["DEFAULT_MASTER", "SETTINGS", "is_local", "spark_session"]
 
 DEFAULT_MASTER = "local[*,4]"
 """All cores, and four tries of a task: a broker that restarts must not end the job."""
@@ -54,29 +54,50 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
 """
 
 
+def is_local(master: str) -> bool:
+    """Tell whether a master runs the job inside of this process.
+
+    >>> is_local("local[*,4]"), is_local("spark://host:7077")
+    (True, False)
+    """
+    return master.startswith("local")
+
+
 def spark_session(
-    name: str = "penstock", *, master: str = DEFAULT_MASTER, settings: Mapping[str, str] | None = None
+    name: str = "penstock",
+    *,
+    master: str = DEFAULT_MASTER,
+    settings: Mapping[str, str] | None = None,
+    package: Path | None = None,
+    worker_python: str | None = None,
 ) -> SparkSession:
-    """Give the session of this process, made with our settings if there is none."""
+    """Give the session of this process, made with our settings if there is none.
+
+    On a cluster the workers are sent `package` (see `package.py`) and run `worker_python`, or the `python3`
+    on their PATH.
+    """
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtra("spark", "pyspark", purpose="a pipeline") from None
-    _prepare_environment()
+    _prepare_environment(sys.executable if is_local(master) else worker_python or "python3")
     builder = SparkSession.builder.appName(name).master(master)
     for key, (value, _) in SETTINGS.items():
-        if master.startswith("local") or key not in ("spark.driver.bindAddress", "spark.driver.host"):
+        if is_local(master) or key not in ("spark.driver.bindAddress", "spark.driver.host"):
             builder = builder.config(key, value)
     builder = builder.config("spark.jars", ",".join(map(str, ensure(["spark"])["spark"])))
     builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_log4j2()}")
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if package is not None:
+        session.sparkContext.addPyFile(str(package))
+    return session
 
 
-def _prepare_environment() -> None:
-    # Workers would take `python3` from PATH, which knows neither Arrow nor us.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+def _prepare_environment(worker_python: str) -> None:
+    # Local workers would take `python3` from PATH, which knows neither Arrow nor us.
+    os.environ["PYSPARK_PYTHON"] = worker_python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(find_java().home)
 
