@@ -1,0 +1,283 @@
+"""Typed and plain data on real servers: Kafka, a schema registry and Spark, read back by other clients."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from penstock.config import load
+from penstock.contract.schema_ids import (
+    IdKind,
+    SchemaId,
+    decode_payload,
+    encode_apicurio_header,
+    encode_payload,
+)
+from penstock.events.bindings.kafka import KafkaBinding
+from penstock.pipeline.compile import load_pipeline
+from penstock.pipeline.deadletter import read_dead_letter
+from penstock.pipeline.job import Job, JobOptions, Totals
+from penstock.record import KafkaRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.embedded.kafka import Kafka
+    from penstock.embedded.registry import Registry
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+V1 = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "com.shop",
+    "fields": [{"name": "order", "type": "string"}, {"name": "total", "type": "double"}],
+}
+V2 = {**V1, "fields": [*V1["fields"], {"name": "coupon", "type": ["null", "string"], "default": None}]}
+
+
+class Cluster:
+    """The servers as other programs see them, and the shop's pipeline on them."""
+
+    def __init__(self, shop: Any, kafka: Kafka, registry: Registry, spark: SparkSession) -> None:
+        self.shop, self.kafka, self.registry, self.spark = shop, kafka, registry, spark
+        shop.prefix = f"{uuid.uuid4().hex[:8]}."
+        self.schemas = SchemaRegistryClient({"url": registry.url})
+        self.options = {**kafka.client_options(), "log_level": "0"}
+
+    def topic(self, name: str) -> str:
+        return f"{self.shop.prefix}{name}"
+
+    def create(self, *names: str) -> None:
+        admin = AdminClient(self.options)
+        for done in admin.create_topics([NewTopic(self.topic(name), 1, 1) for name in names]).values():
+            done.result(30)
+
+    def produce(self, name: str, records: Iterable[KafkaRecord]) -> None:
+        producer = Producer(self.options)
+        for record in records:
+            producer.produce(self.topic(name), record.value, record.key, headers=list(record.headers))
+        assert producer.flush(60) == 0
+
+    def read(self, name: str) -> list[KafkaRecord]:
+        consumer = Consumer({**self.options, "group.id": "reader", "enable.auto.commit": False})
+        place = TopicPartition(self.topic(name), 0, 0)
+        end = consumer.get_watermark_offsets(place, timeout=30)[1]
+        consumer.assign([place])
+        found: list[KafkaRecord] = []
+        while len(found) < end:
+            messages = consumer.consume(end - len(found), 30)
+            assert messages, f"{end - len(found)} records of {name} did not come"
+            found += [
+                KafkaRecord(value=m.value(), key=m.key(), headers=tuple(m.headers() or ())) for m in messages
+            ]
+        consumer.close()
+        return found
+
+    def run(self, **routes: Any) -> Totals:
+        path = self.shop.pipeline(routes)
+        context = {
+            "servers": {
+                "kafka": {"kind": "kafka", "address": self.kafka.bootstrap},
+                "registry": {"kind": "registry", "address": self.registry.url},
+            }
+        }
+        (self.shop.folder / "penstock.yaml").write_text(json.dumps({"contexts": {"test": context}}))
+        config = load(context=None, contract=None, overrides=(), folder=self.shop.folder)
+        with Job(load_pipeline(path, context=config.context()), JobOptions(once=True)) as job:
+            job.prepare()
+            job.run(self.spark)
+            (totals,) = job.totals.values()
+            return totals
+
+    def serialized(self, schema: object, value: object, topic: str) -> bytes:
+        """Write a value as another program does it, with Confluent's own client."""
+        write = AvroSerializer(self.schemas, json.dumps(schema))
+        raw = write(value, SerializationContext(self.topic(topic), MessageField.VALUE))
+        assert isinstance(raw, bytes)
+        return raw
+
+    def deserialized(self, record: KafkaRecord, topic: str) -> Any:
+        read = AvroDeserializer(self.schemas)
+        return read(record.value, SerializationContext(self.topic(topic), MessageField.VALUE))
+
+
+@pytest.fixture
+def cluster(shop: Any, kafka: Kafka, registry: Registry, spark: SparkSession) -> Cluster:
+    return Cluster(shop, kafka, registry, spark)
+
+
+def event(
+    id: str, value: bytes | None, *more: tuple[str, bytes | None], type: str = "com.shop.order"
+) -> KafkaRecord:
+    headers = {"ce_specversion": "1.0", "ce_id": id, "ce_source": "/shop", "ce_type": type}
+    own = tuple((name, text.encode()) for name, text in headers.items())
+    return KafkaRecord(value=value, key=b"key", headers=(*own, ("content-type", b"application/avro"), *more))
+
+
+def dead_letters(cluster: Cluster) -> dict[str, tuple[str, bytes | None]]:
+    letters = [read_dead_letter(KafkaBinding().decode(record)) for record in cluster.read("dead")]
+    return {letter.code: (letter.reason, letter.record.value) for letter in letters}
+
+
+def test_avro_of_two_writers_goes_to_avro_and_to_json(cluster: Cluster) -> None:
+    cluster.create("avro", "wide", "json", "dead")
+    first = cluster.serialized(V1, {"order": "small", "total": 10.0}, "avro")
+    second = cluster.serialized(V2, {"order": "large", "total": 500.0, "coupon": "c"}, "avro")
+    assert decode_payload(first)[0] != decode_payload(second)[0]
+    unknown = encode_payload(SchemaId(number=999_999), b"\x02a")
+    broken = first[:-3]
+    cluster.produce(
+        "avro",
+        [event("1", first), event("2", second), event("3", unknown), event("4", broken), event("5", None)],
+    )
+    routes = {
+        "large": {"receive": "onAvro", "send": "toWide", "where": "data.total >= 100"},
+        "all": {
+            "receive": "onAvro",
+            "send": "toJson",
+            "set": {"subject": "data.order"},
+            "tombstones": "pass",
+        },
+    }
+    totals = cluster.run(**routes)
+    assert (totals.counts["n_in"], totals.counts["n_dead"]) == (5, 2)
+    (wide,) = cluster.read("wide")
+    schema_id, body = decode_payload(wide.value or b"", width=8)
+    narrow = encode_payload(SchemaId(number=schema_id.number), body)
+    assert cluster.deserialized(KafkaRecord(value=narrow), "wide") == {
+        "order": "large",
+        "total": 500.0,
+        "note": None,
+    }
+    assert (wide.key, dict(wide.headers)["ce_id"]) == (b"key", b"2")
+    written = {KafkaBinding().decode(record).get("causationid"): record for record in cluster.read("json")}
+    json_events = {name: KafkaBinding().decode(record) for name, record in written.items()}
+    assert json_events["1"].json() == {"order": "small", "total": 10.0, "note": None}
+    assert (json_events["2"].subject, json_events["2"].datacontenttype) == ("large", "application/json")
+    dead = dead_letters(cluster)
+    assert dead["unknown-schema"] == ("the registry has no schema with id:999999", unknown)
+    assert dead["data-invalid"][1] == broken
+
+
+def test_a_schema_that_is_new_while_the_job_runs_is_looked_up(cluster: Cluster) -> None:
+    """The id belongs to a subject that the contract does not name, so that nobody can fetch it beforehand."""
+    cluster.create("avro", "json", "dead")
+    text = json.dumps({**V1, "doc": cluster.shop.prefix})
+    number = cluster.schemas.register_schema(f"{cluster.shop.prefix}elsewhere", Schema(text, "AVRO"))
+    raw = cluster.serialized(V1, {"order": "o", "total": 1.0}, "avro")[5:]
+    cluster.produce("avro", [event(str(n), encode_payload(SchemaId(number=number), raw)) for n in range(3)])
+    totals = cluster.run(r={"receive": "onAvro", "send": "toJson"})
+    assert (totals.counts["n_out"], totals.counts["n_dead"]) == (3, 0)
+    assert [KafkaBinding().decode(record).id for record in cluster.read("json")] == ["0", "1", "2"]
+
+
+def test_ids_of_eight_bytes_and_in_headers(cluster: Cluster) -> None:
+    cluster.create("wide", "header", "avro", "dead")
+    number, raw = decode_payload(cluster.serialized(V1, {"order": "o", "total": 1.0}, "wide"))
+    cluster.produce("wide", [event("1", encode_payload(number, raw, width=8))])
+    cluster.run(r={"receive": "onWide", "send": "toHeader"})
+    (record,) = cluster.read("header")
+    headers = dict(record.headers)
+    assert int.from_bytes(headers["apicurio.value.contentId"] or b"") > 0
+    # Apicurio's own clients write global ids too: the same topic has both.
+    own_id = _global_id(cluster, "wide")
+    cluster.produce(
+        "header", [event("2", raw, encode_apicurio_header(SchemaId(number=own_id, kind=IdKind.GLOBAL_ID)))]
+    )
+    totals = cluster.run(r={"receive": "onHeader", "send": "toAvro"})
+    assert totals.counts["n_dead"] == 0
+    read = [cluster.deserialized(each, "avro") for each in cluster.read("avro")]
+    assert read == [{"order": "o", "total": 1.0, "note": None}] * 2
+    assert all("apicurio.value.contentId" not in dict(each.headers) for each in cluster.read("avro"))
+
+
+def _global_id(cluster: Cluster, topic: str) -> int:
+    import httpx
+
+    path = f"/apis/registry/v2/groups/default/artifacts/{cluster.topic(topic)}-value/versions"
+    return int(httpx.get(f"{cluster.registry.apicurio_url}{path}").json()["versions"][0]["globalId"])
+
+
+def test_json_schema_and_keys_are_checked_if_the_route_says_so(cluster: Cluster) -> None:
+    cluster.create("json", "structured", "dead")
+
+    def order(id: str, raw: bytes, key: bytes | None = b"key", type: str = "com.shop.order") -> KafkaRecord:
+        made = event(id, raw, type=type)
+        headers = tuple((n, b"application/json" if n == "content-type" else v) for n, v in made.headers)
+        return KafkaRecord(value=raw, key=key, headers=headers)
+
+    good = b'{"order":"o","total":1}'
+    records = [
+        order("1", good),
+        order("2", b'{"order":"o","total":-1}'),
+        order("3", good, key=b"k"),
+        order("4", good, type="com.shop.other"),
+    ]
+    cluster.produce("json", records)
+    cluster.run(r={"receive": "onJson", "send": "toStructured", "check": "schema", "mode": "structured"})
+    (written,) = cluster.read("structured")
+    assert KafkaBinding().decode(written).id == "1"
+    dead = dead_letters(cluster)
+    assert dead.keys() == {"schema-mismatch", "key-mismatch", "no-message"}
+    assert "/total" in dead["schema-mismatch"][0]
+
+
+def test_plain_records_become_cloudevents_and_go_back(cluster: Cluster) -> None:
+    cluster.create("plain", "json", "other", "dead")
+    body = b'{"order":"o","total":7}'
+    own = (("event-id", b"mine"), ("event-type", b"kind=com.shop.order"), ("app", b"\xff"))
+    records = [
+        KafkaRecord(value=body, key=b"key"),
+        KafkaRecord(value=body, headers=own),
+        KafkaRecord(value=b"{"),
+    ]
+    cluster.produce("plain", records)
+    routes = {
+        "there": {
+            "receive": "onPlain",
+            "send": "toJson",
+            "where": "data.total = 7",
+            "set": {"type": "'com.shop.order'"},
+        },
+        "plain": {"receive": "onPlain", "send": "toOther"},
+    }
+    cluster.run(**routes)
+    first, second = (KafkaBinding().decode(record) for record in cluster.read("json"))
+    topic = cluster.topic("plain")
+    assert (first.get("causationid"), first.source, first.subject) == (
+        f"{topic}/0/0",
+        f"/kafka/{topic}",
+        topic,
+    )
+    assert (second.id, second.json()) == ("mine", {"order": "o", "total": 7})
+    back = cluster.read("other")
+    assert [record.value for record in back] == [body, body, b"{"]
+    assert dict(back[0].headers)["event-id"] == f"{topic}/0/0".encode()
+    assert dict(back[1].headers)["app"] == b"\xff"
+
+
+def test_events_of_a_format_that_nobody_knows_are_forwarded_bit_for_bit(cluster: Cluster) -> None:
+    cluster.create("json", "structured", "unknown", "dead")
+    strange = KafkaRecord(
+        value=b"<event/>\xff",
+        key=b"k",
+        headers=(("content-type", b"application/cloudevents+xml"), ("app", None), ("app", b"2")),
+    )
+    cluster.produce("json", [strange])
+    route = {"receive": "onJson", "send": "toStructured"}
+    cluster.run(r={**route, "unknownFormat": {"forward": "toUnknown"}})
+    assert cluster.read("unknown") == [strange]
+    assert cluster.read("dead") == []
+    cluster.produce("json", [strange])
+    cluster.run(r=route)
+    assert dead_letters(cluster)["unsupported-format"][1] == strange.value
