@@ -9,13 +9,13 @@ from typing import Final
 
 from penstock.record import KafkaRecord
 
-__all__ = ["batch_bytes", "fits"]
+__all__ = ["BATCH", "LENGTH", "RECORD", "batch_bytes", "fits"]
 
-_BATCH: Final = 61
+BATCH: Final = 61
 """The head of a batch of records, format 2."""
-_RECORD: Final = 21
+RECORD: Final = 21
 """Length, attributes, timestamp and offset of a record, at most."""
-_LENGTH: Final = 5
+LENGTH: Final = 5
 """A length as a variable integer, at most."""
 
 
@@ -28,7 +28,7 @@ def batch_bytes(record: KafkaRecord) -> int:
     parts = [record.key, record.value]
     for name, value in record.headers:
         parts += [name.encode(), value]
-    return _BATCH + _RECORD + _LENGTH + sum(_LENGTH + len(part or b"") for part in parts)
+    return BATCH + RECORD + LENGTH + sum(LENGTH + len(part or b"") for part in parts)
 
 
 def fits(record: KafkaRecord, limit: int | None) -> bool:

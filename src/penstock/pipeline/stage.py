@@ -8,11 +8,11 @@ dropped and rejected.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import CannotEncode
@@ -21,43 +21,23 @@ from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.reading import Mode as EventMode
 from penstock.events.reading import Verdict as Reading
 from penstock.pipeline.arrow.batch import EventColumns
-from penstock.pipeline.arrow.decode import CODES, HEADERS, decode_batch
-from penstock.pipeline.arrow.encode import event_at
+from penstock.pipeline.arrow.cells import mask_of
+from penstock.pipeline.arrow.decode import CODES, decode_batch
+from penstock.pipeline.arrow.departure import Departure, depart
+from penstock.pipeline.arrow.encode import event_at, events_of
+from penstock.pipeline.arrow.route import Kept, Routing, count_expired, route_batch
 from penstock.pipeline.deadletter import DeadLetter, dead_letter_event
+from penstock.pipeline.outgoing import COUNTERS, OUTPUT, OUTPUT_DDL, Outgoing
 from penstock.pipeline.plan.route import Mode, RoutePlan
 from penstock.pipeline.plan.verdict import EXPIRED, KEEP, REASONS, UNMATCHED, Decision, Verdict
 from penstock.pipeline.ports import Checker, Invoked, Invoker, Reader, Routed, Target
-from penstock.pipeline.reference.route import route_event, route_null
+from penstock.pipeline.reference.route import is_expired, route_event, route_null
 from penstock.pipeline.size import batch_bytes, fits
-from penstock.record import KafkaRecord
+from penstock.record import Headers, KafkaRecord
 
 __all__ = ["COUNTERS", "INPUT", "OUTPUT", "OUTPUT_DDL", "Stage", "StageRoute", "read_cloud_events"]
 
 INPUT: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
-COUNTERS: Final = (
-    "n_in",
-    "n_out",
-    "n_dead",
-    "n_unmatched",
-    "n_dropped",
-    "n_retried",
-    "n_unfollowed",
-    "n_expired",
-)
-OUTPUT: Final = pa.schema(
-    [
-        ("topic", pa.utf8()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", HEADERS),
-        ("sink", pa.int32()),
-        *((name, pa.int64()) for name in COUNTERS),
-    ]
-)
-OUTPUT_DDL: Final = (
-    "topic string, key binary, value binary, headers array<struct<key:string,value:binary>>, sink int, "
-    + ", ".join(f"{name} bigint" for name in COUNTERS)
-)
 _FOREIGN, _UNSUPPORTED = CODES[Reading.FOREIGN], CODES[Reading.UNSUPPORTED]
 _BINARY, _STRUCTURED = KafkaBinding(mode=EventMode.BINARY), KafkaBinding(mode=EventMode.STRUCTURED)
 
@@ -88,23 +68,10 @@ class _Leaving:
 
 
 @dataclass(slots=True)
-class _Rows:
+class _Rows(Outgoing):
     """The records that a batch becomes, and the events that wait for a function, by route."""
 
-    topics: list[str | None] = field(default_factory=list)
-    keys: list[bytes | None] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    headers: list[list[tuple[str, bytes | None]]] = field(default_factory=list)
-    sinks: list[int | None] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
     waiting: dict[str, list[_Leaving]] = field(default_factory=dict)
-
-    def add(self, target: Target | None, record: KafkaRecord) -> None:
-        self.topics.append(target.topic if target else None)
-        self.sinks.append(target.sink if target else None)
-        self.keys.append(record.key)
-        self.values.append(record.value)
-        self.headers.append(list(record.headers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,31 +99,107 @@ class Stage:
             events = check(events, batch)
         rows = _Rows()
         rows.counts["n_in"] = batch.num_rows
-        codes, reasons, structured = (
-            events.code.to_pylist(),
-            events.reason.to_pylist(),
-            events.structured.to_pylist(),
-        )
-        for row in range(batch.num_rows):
-            if codes[row] is None:
-                self._route(events, structured[row], batch, row, now, rows)
-            else:
-                self._not_an_event(codes[row], reasons[row], batch, row, rows)
+        routings = route_batch([route.plan for route in self.routes], events, batch.column("key"), now)
+        for route, routing in zip(self.routes, routings, strict=True):
+            self._depart(route, routing, events, batch, now, rows)
+        slow = np.logical_or.reduce([routing.slow for routing in routings])
+        unmatched = np.logical_and.reduce([routing.unmatched for routing in routings])
+        rows.counts["n_unmatched"] += int(unmatched.sum())
+        for row in np.flatnonzero(slow).tolist():
+            self._route(events, routings, batch, row, now, rows)
+        for row in np.flatnonzero(mask_of(events.rejected)).tolist():
+            self._not_an_event(events.code[row].as_py(), events.reason[row].as_py(), batch, row, rows)
         self._invoke(batch, rows)
-        return self._written(rows)
+        return rows.batch()
 
-    # Events
+    # Events, by columns
+
+    def _depart(
+        self,
+        route: StageRoute,
+        routing: Routing,
+        events: EventColumns,
+        batch: pa.RecordBatch,
+        now: int,
+        rows: _Rows,
+    ) -> None:
+        """Send what a route certainly keeps."""
+        kept = routing.kept
+        rows.counts["n_expired"] += int(routing.expired.sum()) + count_expired(kept.events, now)
+        if not len(kept.rows):
+            return
+        if route.invoker is not None or any(target.writer is not None for target in route.targets):
+            self._as_objects(route, kept, events, batch, rows)
+            return
+        for departure in depart(kept, route.plan):
+            self._send_columns(route, departure, batch, rows)
+
+    def _as_objects(
+        self, route: StageRoute, kept: Kept, events: EventColumns, batch: pa.RecordBatch, rows: _Rows
+    ) -> None:
+        """Hand events over one by one, because a function or a writer takes them so."""
+        picked = pa.array(kept.rows)
+        origins = zip(
+            events.attributes["source"].take(picked).to_pylist(),
+            events.attributes["id"].take(picked).to_pylist(),
+            strict=True,
+        )
+        columns = (
+            kept.rows.tolist(),
+            events_of(kept.events),
+            kept.keys.to_pylist(),
+            kept.events.foreign.to_pylist(),
+            origins,
+            kept.events.structured.to_pylist(),
+        )
+        for row, event, key, foreign, origin, structured in zip(*columns, strict=True):
+            record = _record(batch, row)
+            routed = Routed(event=event, key=key, headers=_pairs(foreign), record=record, origin=origin)
+            null = event.data is absent and not route.plan.writes_no_data_as_event
+            self._leave(route, _Leaving(routed, structured, null, row), batch, rows)
+
+    def _send_columns(
+        self, route: StageRoute, departure: Departure, batch: pa.RecordBatch, rows: _Rows
+    ) -> None:
+        failed = mask_of(departure.code.is_valid())
+        for place in np.flatnonzero(failed).tolist():
+            reason, row = departure.reason[place].as_py(), int(departure.rows[place])
+            self._bury(route, departure.code[place].as_py(), reason, batch, row, rows)
+        for target in route.targets:
+            sent = ~failed if target.limit is None else ~failed & (departure.sizes() <= target.limit)
+            rows.add_columns(target, departure.take(np.flatnonzero(sent)))
+            rows.counts["n_out"] += int(sent.sum())
+            for place in np.flatnonzero(~failed & ~sent).tolist():
+                record = KafkaRecord(
+                    key=departure.keys[place].as_py(),
+                    value=departure.values[place].as_py(),
+                    headers=_pairs(departure.headers[place].as_py()),
+                )
+                self._send(route, target, record, batch, int(departure.rows[place]), rows)
+
+    # Events, one by one
 
     def _route(
-        self, events: EventColumns, structured: bool, batch: pa.RecordBatch, row: int, now: int, rows: _Rows
+        self,
+        events: EventColumns,
+        routings: Sequence[Routing],
+        batch: pa.RecordBatch,
+        row: int,
+        now: int,
+        rows: _Rows,
     ) -> None:
+        """Route one event by the reference, on those routes that could not do it by columns."""
         event, record = event_at(events, row), _record(batch, row)
-        foreign = tuple((pair["key"], pair["value"]) for pair in events.foreign[row].as_py())
-        verdicts = []
-        for route in self.routes:
+        foreign, structured = _pairs(events.foreign[row].as_py()), events.structured[row].as_py()
+        matched = False
+        for route, routing in zip(self.routes, routings, strict=True):
+            if not routing.slow[row]:
+                matched |= not routing.unmatched[row]
+                continue
             found = route_event(route.plan, event, key=record.key, now=now)
-            verdicts.append(found.verdict)
+            matched |= found.verdict != UNMATCHED
             for output in found.outputs:
+                rows.counts["n_expired"] += is_expired(event, now)
                 routed = Routed(
                     event=output.event,
                     key=output.key,
@@ -166,8 +209,7 @@ class Stage:
                 )
                 self._leave(route, _Leaving(routed, structured, output.null_value, row), batch, rows)
             self._account(route, found.verdict, batch, row, rows)
-        if all(verdict == UNMATCHED for verdict in verdicts):
-            rows.counts["n_unmatched"] += 1
+        rows.counts["n_unmatched"] += not matched
 
     def _leave(self, route: StageRoute, leaving: _Leaving, batch: pa.RecordBatch, rows: _Rows) -> None:
         if route.invoker is None:
@@ -177,7 +219,7 @@ class Stage:
 
     def _invoke(self, batch: pa.RecordBatch, rows: _Rows) -> None:
         for route in self.routes:
-            waiting = rows.waiting.get(route.plan.name, ())
+            waiting = sorted(rows.waiting.get(route.plan.name, ()), key=lambda leaving: leaving.row)
             if route.invoker is not None and waiting:
                 results = route.invoker([leaving.routed for leaving in waiting])
                 for leaving, invoked in zip(waiting, results, strict=True):
@@ -197,7 +239,7 @@ class Stage:
         rows.counts["n_retried"] += invoked.attempts - 1
         rows.counts["n_unfollowed"] += invoked.unfollowed
         if invoked.receipt is not None:
-            rows.add(invoked.receipt.target, _BINARY.encode(invoked.receipt.event))
+            rows.add(invoked.receipt.target, _BINARY.encode(invoked.receipt.event), leaving.row)
 
     def _write(
         self, route: StageRoute, event: CloudEvent, leaving: _Leaving, batch: pa.RecordBatch, rows: _Rows
@@ -226,7 +268,7 @@ class Stage:
         rows: _Rows,
     ) -> None:
         if fits(record, target.limit):
-            rows.add(target, record)
+            rows.add(target, record, row)
             rows.counts["n_out"] += 1
         else:
             reason = f"{batch_bytes(record)} bytes; {target.topic} takes {target.limit}"
@@ -285,23 +327,8 @@ class Stage:
         if not fits(written, target.limit):
             # A dead letter that cannot be written would stop the job: this one says where the record is.
             written = _BINARY.encode(dead_letter_event(replace(letter, kept=False), self.pipeline))
-        rows.add(target, written)
+        rows.add(target, written, row)
         rows.counts["n_dead"] += 1
-
-    def _written(self, rows: _Rows) -> pa.RecordBatch:
-        rows.add(None, KafkaRecord())
-        count = len(rows.topics)
-        headers = [[{"key": name, "value": value} for name, value in own] for own in rows.headers]
-        counters: Mapping[str, Any] = {name: [None] * (count - 1) + [rows.counts[name]] for name in COUNTERS}
-        columns = {
-            "topic": rows.topics,
-            "key": rows.keys,
-            "value": rows.values,
-            "headers": headers,
-            "sink": rows.sinks,
-            **counters,
-        }
-        return pa.RecordBatch.from_pydict(columns, schema=OUTPUT)
 
 
 def _as_emitted(routed: Routed, invoked: Invoked, number: int) -> Routed:
@@ -313,5 +340,8 @@ def _as_emitted(routed: Routed, invoked: Invoked, number: int) -> Routed:
 
 def _record(batch: pa.RecordBatch, row: int) -> KafkaRecord:
     values = {name: batch.column(name)[row].as_py() for name in INPUT}
-    headers = tuple((pair["key"], pair["value"]) for pair in values["headers"] or ())
-    return KafkaRecord(**{**values, "headers": headers})
+    return KafkaRecord(**{**values, "headers": _pairs(values["headers"])})
+
+
+def _pairs(headers: Sequence[Mapping[str, Any]] | None) -> Headers:
+    return tuple((pair["key"], pair["value"]) for pair in headers or ())

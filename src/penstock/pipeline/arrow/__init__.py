@@ -7,7 +7,12 @@
 | certain | rules of core that a whole column certainly keeps; what is not certain goes the exact way |
 | decode | Kafka records to events |
 | encode | events to Kafka records |
+| found | paths into the JSON data, by one scan for all routes |
+| cells | a value for each row, and of which rows it is not certain |
+| evaluate, calls | the expressions of a plan over columns |
+| route | a whole route over a batch: what it keeps, drops, or leaves to the reference |
+| departure | what a route keeps, as records |
 
 The one-sided rule: the fast way only says yes when it is certain. Every other row is read by
-`penstock.events` itself, so that a verdict has one author.
+`penstock.events` and routed by `pipeline.reference` itself, so that a verdict has one author.
 """

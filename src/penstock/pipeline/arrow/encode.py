@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Rows = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["Records", "encode_batch", "event_at"]
+__all__ = ["Records", "encode_batch", "event_at", "events_of"]
 
 _TYPES: Mapping[int, AttributeType] = {mark: AttributeType(name) for name, mark in NATIVE_TYPES.items()}
 _ESCAPED = r'["\\]'
@@ -72,6 +72,27 @@ def event_at(events: EventColumns, row: int) -> CloudEvent:
     marks = {name: marks[row].as_py() for name, marks in events.types.items() if name in attributes}
     types = {name: _TYPES.get(mark, AttributeType.STRING) for name, mark in marks.items() if mark}
     return CloudEvent.unchecked(attributes, _data_at(events, row), types)
+
+
+def events_of(events: EventColumns) -> list[CloudEvent]:
+    """Give every row as an event; none may be a reject."""
+    names = events.names()
+    texts = [events.attributes[name].to_pylist() for name in names]
+    marks = {name: marks.to_pylist() for name, marks in events.types.items()}
+    json = events.data_is_json.to_pylist()
+    made = []
+    for row, raw in enumerate(events.data.to_pylist()):
+        attributes = {
+            name: column[row] for name, column in zip(names, texts, strict=True) if column[row] is not None
+        }
+        types = {
+            name: _TYPES.get(column[row], AttributeType.STRING)
+            for name, column in marks.items()
+            if column[row] and name in attributes
+        }
+        data = absent if raw is None else Json.parse(raw) if json[row] else raw
+        made.append(CloudEvent.unchecked(attributes, data, types))
+    return made
 
 
 def _data_at(events: EventColumns, row: int) -> Data:

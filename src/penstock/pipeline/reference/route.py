@@ -26,7 +26,7 @@ from penstock.pipeline.plan.verdict import (
 from penstock.pipeline.reference.data import read_data, unreadable
 from penstock.pipeline.reference.evaluation import Scope, evaluate, stops
 
-__all__ = ["Output", "Routed", "cannot", "route_event", "route_null"]
+__all__ = ["Output", "Routed", "cannot", "is_expired", "route_event", "route_null"]
 
 KeyFunction = Callable[[CloudEvent], bytes | None]
 
@@ -90,7 +90,7 @@ def route_null(plan: RoutePlan) -> Verdict:
 
 def _judged(plan: RoutePlan, event: CloudEvent, now: int) -> tuple[Verdict, Scope]:
     scope = Scope(event.attributes, now=now)
-    if plan.expiry is Expiry.DISCARD and _expired(event, now):
+    if plan.expiry is Expiry.DISCARD and is_expired(event, now):
         return EXPIRED, scope
     if not _all_true(plan.guard, scope):
         return UNMATCHED, scope
@@ -102,7 +102,8 @@ def _judged(plan: RoutePlan, event: CloudEvent, now: int) -> tuple[Verdict, Scop
     return KEEP if _all_true(plan.body, scope) else UNMATCHED, scope
 
 
-def _expired(event: CloudEvent, now: int) -> bool:
+def is_expired(event: CloudEvent, now: int) -> bool:
+    """Tell whether the event says of itself that its time is over."""
     text = event.get("expirytime")
     expiry = None if text is None else read_time(text)
     return expiry is not None and expiry < now

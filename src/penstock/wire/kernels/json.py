@@ -1,0 +1,347 @@
+"""A bounded scanner of JSON text (RFC 8259): validates whole values and finds paths by a trie.
+
+One-sided: `VALID` is certain. Repeated or escaped member names, lone halves of surrogates and everything
+beyond the bounds below is `UNSURE`: a full parser decides. Nothing is allocated and nothing recurses.
+
+A trie is an array of numbers. A node is two of them: its first edge and its slot, -1 for none. An edge is
+five: 1 for an index or 0 for a name; the index, or where the name begins in `names`; the name's length; the
+node it leads to; the next edge of the same node. Nodes and edges are named by their position; node 0 is root.
+"""
+
+from __future__ import annotations
+
+from penstock.wire.kernels.jit import BYTES, INT, INTS, PAIR, ByteArray, IntArray, kernel
+from penstock.wire.kernels.json_tokens import (
+    NOT_JSON,
+    UNSURE,
+    literal_end,
+    number_end,
+    skip_space,
+    string_end,
+)
+from penstock.wire.kernels.utf8 import is_utf8
+from penstock.wire.kernels.varint import byte_at
+
+__all__ = [
+    "ABSENT",
+    "ARRAY",
+    "ESCAPED",
+    "FALSE",
+    "FIELDS",
+    "MAX_DEPTH",
+    "NULL",
+    "NUMBER",
+    "OBJECT",
+    "STACK_SIZE",
+    "STRING",
+    "TRUE",
+    "VALID",
+    "scan_json",
+]
+
+VALID = 0
+"""The text is JSON, and every path was found that is there."""
+
+ABSENT = 0
+NULL = 1
+TRUE = 2
+FALSE = 3
+NUMBER = 4
+STRING = 5
+ESCAPED = 6
+"""A string that has an escape."""
+OBJECT = 7
+ARRAY = 8
+
+FIELDS = 3
+"""What is noted of a path: its kind, where its text begins, and its length; a string's without quotes."""
+
+MAX_DEPTH = 64
+_MAX_BYTES = 8 << 20
+_MAX_KEYS = 256
+"""Names of all objects that are open at once: their digests are compared with each other."""
+_MAX_NUMBER = 4_000
+_MAX_NAME = 49_999
+
+# The stack: depth, names in use and the node of the value to come; then frames; then digests of names.
+_DEPTH = 0
+_KEYS = 1
+_NODE = 2
+_FRAMES = 3
+_FRAME = 7
+_DIGESTS = _FRAMES + _FRAME * (MAX_DEPTH + 1)
+STACK_SIZE = _DIGESTS + _MAX_KEYS
+
+# A frame: kind, node, position of its first byte, names in use below it, names as a set of bits, index,
+# and whether something of its inside was read.
+_F_KIND = 0
+_F_NODE = 1
+_F_START = 2
+_F_KEYS = 3
+_F_BITS = 4
+_F_INDEX = 5
+_F_BEGUN = 6
+
+_OPEN_OBJECT = 0x7B
+_OPEN_ARRAY = 0x5B
+_CLOSE_OBJECT = 0x7D
+_CLOSE_ARRAY = 0x5D
+_COMMA = 0x2C
+_COLON = 0x3A
+_QUOTE = 0x22
+_MASK = (1 << 55) - 1
+
+
+@kernel(INT(INTS))
+def _top(stack: IntArray) -> int:
+    """Give where the innermost frame begins."""
+    return _FRAMES + _FRAME * int(stack[_DEPTH])
+
+
+@kernel(INT(BYTES, INT, INT, BYTES, INT))
+def _same(data: ByteArray, start: int, size: int, names: ByteArray, at: int) -> int:
+    for i in range(size):
+        if byte_at(data, start + i) != byte_at(names, at + i):
+            return 0
+    return 1
+
+
+@kernel(INT(INT, INT, BYTES, INT, INT, INTS, BYTES))
+def _child(
+    node: int, is_index: int, data: ByteArray, start: int, size: int, trie: IntArray, names: ByteArray
+) -> int:
+    """Give the node behind a name data[start:start+size], or behind the index `start`; -1 if none."""
+    edge = trie[node] if node >= 0 else -1
+    while edge >= 0:
+        if trie[edge] == is_index:
+            if is_index:
+                if trie[edge + 1] == start:
+                    return int(trie[edge + 3])
+            elif trie[edge + 2] == size and _same(data, start, size, names, trie[edge + 1]):
+                return int(trie[edge + 3])
+        edge = trie[edge + 4]
+    return -1
+
+
+@kernel(INT(INT, INT, INT, INT, INTS, INTS, INT, INT))
+def _note(
+    node: int, kind: int, start: int, size: int, trie: IntArray, found: IntArray, row: int, rows: int
+) -> int:
+    """Note a value at its slot, if its node has one."""
+    slot = trie[node + 1] if node >= 0 else -1
+    if slot >= 0:
+        at = slot * FIELDS * rows + row
+        found[at] = kind
+        found[at + rows] = start
+        found[at + 2 * rows] = size
+    return slot
+
+
+@kernel(INT(BYTES, INT, INT, INTS))
+def _is_new(data: ByteArray, start: int, end: int, stack: IntArray) -> int:
+    """Remember a name; 0 if it may have been there before in the same object, or there is no room."""
+    digest = end - start
+    for i in range(start, end):
+        digest = (digest * 131 + byte_at(data, i)) & _MASK
+    keys = stack[_KEYS]
+    if keys >= _MAX_KEYS:
+        return 0
+    top = _top(stack)
+    bit = 1 << (digest % 61)
+    if stack[top + _F_BITS] & bit:
+        for i in range(stack[top + _F_KEYS], keys):
+            if stack[_DIGESTS + i] == digest:
+                return 0
+    stack[top + _F_BITS] |= bit
+    stack[_DIGESTS + keys] = digest
+    stack[_KEYS] = keys + 1
+    return 1
+
+
+@kernel(INT(BYTES, INT, INT, INTS, BYTES, INTS))
+def _member(data: ByteArray, pos: int, end: int, trie: IntArray, names: ByteArray, stack: IntArray) -> int:
+    """Read a name and its colon; give the position of the value."""
+    if pos >= end or byte_at(data, pos) != _QUOTE:
+        return NOT_JSON
+    escaped, behind = string_end(data, pos + 1, end)
+    if behind < 0:
+        return behind
+    start, size = pos + 1, behind - pos - 2
+    if escaped or size > _MAX_NAME or not _is_new(data, start, start + size, stack):
+        return UNSURE
+    stack[_NODE] = _child(stack[_top(stack) + _F_NODE], 0, data, start, size, trie, names)
+    pos = skip_space(data, behind, end)
+    if pos >= end or byte_at(data, pos) != _COLON:
+        return NOT_JSON
+    return skip_space(data, pos + 1, end)
+
+
+@kernel(INT(BYTES, INT, INT, INTS, BYTES, INTS))
+def _item(data: ByteArray, pos: int, end: int, trie: IntArray, names: ByteArray, stack: IntArray) -> int:
+    """Go to the next value of the innermost object or array; give its position."""
+    top = _top(stack)
+    if stack[top + _F_KIND] == OBJECT:
+        return _member(data, pos, end, trie, names, stack)
+    index = stack[top + _F_INDEX]
+    stack[_NODE] = _child(stack[top + _F_NODE], 1, data, index, 0, trie, names)
+    stack[top + _F_INDEX] = index + 1
+    return pos
+
+
+@kernel(INT(INT, INT, INTS))
+def _push(kind: int, pos: int, stack: IntArray) -> int:
+    """Open an object or array; UNSURE if it is too deep."""
+    if stack[_DEPTH] >= MAX_DEPTH:
+        return UNSURE
+    stack[_DEPTH] += 1
+    top = _top(stack)
+    stack[top + _F_KIND] = kind
+    stack[top + _F_NODE] = stack[_NODE]
+    stack[top + _F_START] = pos
+    stack[top + _F_KEYS] = stack[_KEYS]
+    stack[top + _F_BITS] = 0
+    stack[top + _F_INDEX] = 0
+    stack[top + _F_BEGUN] = 0
+    return pos + 1
+
+
+@kernel(INT(INT, INTS, INTS, INTS, INT, INT))
+def _pop(pos: int, trie: IntArray, found: IntArray, stack: IntArray, row: int, rows: int) -> int:
+    """Close the innermost object or array, whose last byte is at pos."""
+    top = _top(stack)
+    start = stack[top + _F_START]
+    _note(stack[top + _F_NODE], stack[top + _F_KIND], start, pos + 1 - start, trie, found, row, rows)
+    stack[_KEYS] = stack[top + _F_KEYS]
+    stack[_DEPTH] -= 1
+    return pos + 1
+
+
+@kernel(PAIR(BYTES, INT, INT))
+def _scalar(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
+    """Read a string, number or literal; give its kind and the position behind it."""
+    first = byte_at(data, pos)
+    if first == _QUOTE:
+        escaped, behind = string_end(data, pos + 1, end)
+        return STRING + escaped, behind
+    if first == 0x74:
+        return TRUE, literal_end(data, pos, end)
+    if first == 0x66:
+        return FALSE, literal_end(data, pos, end)
+    if first == 0x6E:
+        return NULL, literal_end(data, pos, end)
+    behind = number_end(data, pos, end)
+    return NUMBER, UNSURE if behind - pos > _MAX_NUMBER else behind
+
+
+@kernel(INT(BYTES, INT, INT, INTS, BYTES, INTS, INTS, INT, INT))
+def _value(
+    data: ByteArray,
+    pos: int,
+    end: int,
+    trie: IntArray,
+    names: ByteArray,
+    found: IntArray,
+    stack: IntArray,
+    row: int,
+    rows: int,
+) -> int:
+    """Read a scalar, or open what holds others; give the position behind what was read."""
+    first = byte_at(data, pos)
+    if first in (_OPEN_OBJECT, _OPEN_ARRAY):
+        return _push(OBJECT if first == _OPEN_OBJECT else ARRAY, pos, stack)
+    kind, behind = _scalar(data, pos, end)
+    if behind >= 0:
+        quote = 1 if kind in (STRING, ESCAPED) else 0
+        _note(stack[_NODE], kind, pos + quote, behind - pos - 2 * quote, trie, found, row, rows)
+    return behind
+
+
+@kernel(PAIR(BYTES, INT, INT, INTS, BYTES, INTS, INTS, INT, INT))
+def _step(
+    data: ByteArray,
+    pos: int,
+    end: int,
+    trie: IntArray,
+    names: ByteArray,
+    found: IntArray,
+    stack: IntArray,
+    row: int,
+    rows: int,
+) -> tuple[int, int]:
+    """Go on inside an object or array, at its beginning or behind a value.
+
+    Give 1 if a value follows, 0 if one has ended, and the position.
+    """
+    pos = skip_space(data, pos, end)
+    if pos >= end:
+        return 0, NOT_JSON
+    top = _top(stack)
+    is_object = stack[top + _F_KIND] == OBJECT
+    first = byte_at(data, pos)
+    if first == (_CLOSE_OBJECT if is_object else _CLOSE_ARRAY):
+        return 0, _pop(pos, trie, found, stack, row, rows)
+    if stack[top + _F_BEGUN]:
+        if first != _COMMA:
+            return 0, NOT_JSON
+        pos = skip_space(data, pos + 1, end)
+    stack[top + _F_BEGUN] = 1
+    return 1, _item(data, pos, end, trie, names, stack)
+
+
+@kernel(INT(BYTES, INT, INT, INTS, BYTES, INTS, INTS, INT, INT))
+def _row(
+    data: ByteArray,
+    pos: int,
+    end: int,
+    trie: IntArray,
+    names: ByteArray,
+    found: IntArray,
+    stack: IntArray,
+    row: int,
+    rows: int,
+) -> int:
+    """Scan one value that fills data[pos:end]; give VALID, NOT_JSON or UNSURE."""
+    stack[_DEPTH] = stack[_KEYS] = stack[_NODE] = 0
+    pos = skip_space(data, pos, end)
+    value_follows = 1
+    while pos >= 0:
+        if value_follows:
+            if pos >= end:
+                return NOT_JSON
+            pos = _value(data, pos, end, trie, names, found, stack, row, rows)
+            value_follows = 0
+        elif stack[_DEPTH] == 0:
+            return VALID if skip_space(data, pos, end) == end else NOT_JSON
+        else:
+            value_follows, pos = _step(data, pos, end, trie, names, found, stack, row, rows)
+    return pos
+
+
+@kernel(INT(BYTES, INTS, INTS, INTS, BYTES, INTS, INTS, INTS))
+def scan_json(
+    data: ByteArray,
+    offsets: IntArray,
+    rows: IntArray,
+    trie: IntArray,
+    names: ByteArray,
+    status: IntArray,
+    found: IntArray,
+    stack: IntArray,
+) -> int:
+    """Scan the values `rows` of an Arrow array; give how many are VALID.
+
+    status[i] is the verdict on row rows[i]. `found` holds zeros, FIELDS x len(rows) of them for each slot;
+    what is found at a slot of a row that is not VALID means nothing. `stack` is room to work in.
+    """
+    count = len(rows)
+    valid = 0
+    for i in range(count):
+        start, end = offsets[rows[i]], offsets[rows[i] + 1]
+        verdict = UNSURE
+        if end - start <= _MAX_BYTES:
+            verdict = NOT_JSON
+            if is_utf8(data, start, end):
+                verdict = _row(data, start, end, trie, names, found, stack, i, count)
+        status[i] = verdict
+        valid += verdict == VALID
+    return valid
