@@ -30,9 +30,10 @@ REQUIREMENTS: Final = (
     "numba",
     "numpy",
     "orjson",
+    "pandas",
     "pyarrow",
 )
-"""What a worker's Python needs beside Spark's own modules."""
+"""What a worker's Python needs beside Spark's own modules; pandas is for Spark's Arrow."""
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every member: the same files give the same archive."""

@@ -1,0 +1,157 @@
+"""A pipeline on a real Spark cluster whose workers have neither Penstock nor the user's module installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.brokers.kafka_records import publish, scan
+from penstock.embedded.java import find_java
+from penstock.embedded.process import ServerProcess
+from penstock.events.bindings.kafka import KafkaBinding
+from penstock.pipeline.deadletter import TYPE
+from penstock.record import KafkaRecord
+
+if TYPE_CHECKING:
+    from penstock.embedded.kafka import Kafka
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(400)]
+
+SHOP = Path(__file__).parents[3] / "examples" / "shop"
+ORDERS = 400
+DEAD_EVERY = 40
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Make a Python that has the libraries of REQUIREMENTS, and no Penstock."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, with_pip=False, symlinks=True)
+    # A folder named in a .pth file is searched; the .pth files in it, which install Penstock, are not read.
+    libraries = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    (libraries / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = folder / "bin" / "python"
+    probe = "import pyarrow, sys\ntry:\n import penstock\nexcept ImportError:\n sys.exit(0)\nsys.exit(1)"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([python, "-c", probe], check=True, cwd=folder, env=environment)
+    return str(python)
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a master and two workers of one core each, from PySpark's own classes, on loopback."""
+    folder = tmp_path_factory.mktemp("cluster")
+    address = f"spark://127.0.0.1:{_free_port()}"
+    name, port = "127.0.0.1", address.rpartition(":")[2]
+    running = []
+    try:
+        head = _daemon("master.Master", folder, "--host", name, "--port", port, "--webui-port", "0")
+        running.append(head)
+        head.wait_until(lambda: "I have been elected leader" in _text(head), timeout=90)
+        for number in range(2):
+            own = ("--cores", "1", "--memory", "2g", "--webui-port", "0", "--host", name)
+            work = ("--work-dir", str(folder / f"work-{number}"))
+            worker = _daemon("worker.Worker", folder, *own, *work, address, number=number)
+            running.append(worker)
+            worker.wait_until(lambda own=worker: "Successfully registered" in _text(own), timeout=90)
+        yield address
+    finally:
+        for process in reversed(running):
+            process.close()
+
+
+def _daemon(name: str, folder: Path, *words: str, number: int = 0) -> ServerProcess:
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    environment = {
+        "JAVA_HOME": str(find_java().home),
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+    given = [f"{key}={value}" for key, value in environment.items()]
+    command = ["env", *given, "bash", str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
+    return ServerProcess(name, [*command, *words], out=folder / f"{name}-{number}.log")
+
+
+def _text(process: ServerProcess) -> str:
+    return process.out.read_text(encoding="utf-8", errors="replace")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def project(kafka: Kafka, tmp_path: Path) -> Path:
+    """Copy the shop, with topics of its own."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    text = (SHOP / "asyncapi.yaml").read_text().replace("address: orders.", "address: cluster.")
+    (tmp_path / "asyncapi.yaml").write_text(text)
+    for name in ("pipeline.yaml", "functions.py"):
+        (tmp_path / name).write_bytes((SHOP / name).read_bytes())
+    (tmp_path / "penstock.yaml").write_text(
+        f"contexts:\n  test:\n    servers:\n      kafka: {{kind: kafka, address: '{kafka.bootstrap}'}}\n"
+    )
+    admin = AdminClient(kafka.client_options())
+    topics = [NewTopic(f"cluster.{name}", 2, 1) for name in ("placed", "large", "dead")]
+    for done in admin.create_topics(topics).values():
+        done.result(30)
+    publish(kafka.client_options(), (_order(number) for number in range(ORDERS)))
+    return tmp_path
+
+
+def _order(number: int) -> KafkaRecord:
+    headers = (
+        ("ce_specversion", b"1.0"),
+        ("ce_id", b"order-%d" % number),
+        ("ce_source", b"/shop"),
+        ("ce_type", b"com.shop.order.placed"),
+        ("content-type", b"application/json"),
+    )
+    kept = headers[1:] if number % DEAD_EVERY == 0 else headers
+    value = b'{"order":"%d","customer":"c%d","total":%d}' % (number, number % 7, number % 200)
+    return KafkaRecord(value=value, key=b"k%d" % number, headers=kept, topic="cluster.placed")
+
+
+def test_the_package_is_all_that_workers_need(
+    kafka: Kafka, project: Path, master: str, bare_python: str
+) -> None:
+    packed = _penstock(project, "package", "--to", "job.zip")
+    assert packed.returncode == 0, packed.stderr
+    words = ("--once", "-o", "json", "--master", master, "--worker-python", bare_python)
+    result = _penstock(project, "run", "pipeline.yaml", *words, "--package", "job.zip")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["total"]["in"] == ORDERS
+    dead = {n for n in range(ORDERS) if n % DEAD_EVERY == 0}
+    large = {f"order-{n}" for n in range(ORDERS) if n % 200 >= 100 and n not in dead}
+    options = kafka.client_options()
+    written = [KafkaBinding().decode(record) for record in scan(options, "cluster.large")]
+    assert sorted(str(event.get("causationid")) for event in written) == sorted(large)
+    # What the function added: it ran there, and it came by the archive.
+    assert {event.json()["reviewer"] for event in written} == {"clerk"}
+    letters = [KafkaBinding().decode(record) for record in scan(options, "cluster.dead")]
+    assert [letter.type for letter in letters] == [TYPE] * len(dead)
+
+
+def _penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock.cli", *words]
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=environment
+    )
