@@ -20,6 +20,8 @@ from typing import Self
 
 from penstock.errors import ApiError, InternalError
 from penstock.gateway.dispatch import advertised
+from penstock.gateway.groups.group import Limits as GroupLimits
+from penstock.gateway.groups.solo import SoloGroups
 from penstock.gateway.handler import Services, Settings
 from penstock.gateway.ports import (
     EARLIEST,
@@ -303,6 +305,7 @@ class MemoryKafka:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="memory-kafka", daemon=True)
         self._server: Server | None = None
+        self._groups: SoloGroups | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -317,11 +320,14 @@ class MemoryKafka:
 
     async def _listen(self) -> None:
         storage = self.storage
+        # As in a Kafka for tests: an empty group does not wait for more members.
+        self._groups = SoloGroups(storage.node_id, GroupLimits(initial_delay=0.0))
         services = Services(
             topics=storage,
             log=storage,
             producers=storage,
             cluster=storage,
+            groups=self._groups,
             settings=self._settings,
             versions=advertised(),
         )
@@ -331,8 +337,9 @@ class MemoryKafka:
 
     def close(self) -> None:
         """Stop listening and end the thread."""
-        if self._server is None:
+        if self._server is None or self._groups is None:
             raise InternalError("it was not started")
+        self._loop.call_soon_threadsafe(self._groups.close)
         asyncio.run_coroutine_threadsafe(self._server.drain(1.0), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -56,7 +56,7 @@ class Wire:
     def close(self) -> None:
         self.socket.close()
 
-    def send(self, key: int, version: int, **fields: Any) -> int:
+    def send(self, key: int, version: int, /, **fields: Any) -> int:
         self.correlation += 1
         head = struct.pack(">hhih", key, version, self.correlation, 4) + b"test"
         tags = b"\0" if is_flexible(key, version) else b""
@@ -82,7 +82,7 @@ class Wire:
         found, _ = entity_reader(load_response_schema(key, version))(frame, begin)
         return correlation, found
 
-    def ask(self, key: int, version: int, **fields: Any) -> Any:
+    def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         asked = self.send(key, version, **fields)
         correlation, found = self.answer()
         assert correlation == asked
@@ -226,12 +226,20 @@ class Cluster:
 
 
 class GatewayThread:
-    """The gateway in this process, on a loop of its own."""
+    """The gateway in this process, on a loop of its own; with groups it is one of a cluster of gateways."""
 
     def __init__(
-        self, service_url: str, admin_url: str, *, port: int = 0, settings: Any = None, **storage: Any
+        self,
+        service_url: str,
+        admin_url: str,
+        *,
+        port: int = 0,
+        settings: Any = None,
+        groups: bool = False,
+        **storage: Any,
     ) -> None:
         self._settings = settings
+        self._has_groups = groups
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="gateway", daemon=True)
         self._thread.start()
@@ -241,27 +249,36 @@ class GatewayThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
 
     async def _start(self, service_url: str, admin_url: str, port: int, options: dict[str, Any]) -> str:
-        from penstock.brokers.pulsar import Admin, PulsarClient
+        from penstock.brokers.pulsar import Admin, Host, PulsarClient
         from penstock.gateway.dispatch import advertised
+        from penstock.gateway.groups.group import Limits
+        from penstock.gateway.groups.ports import NoGroups
         from penstock.gateway.handler import Services, Settings
+        from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id
+        from penstock.gateway.pulsar.coordinators import PulsarGroups
         from penstock.gateway.pulsar.names import Names
         from penstock.gateway.pulsar.storage import PulsarStorage
         from penstock.gateway.server import Server
 
         self.client, self.admin = PulsarClient(service_url), Admin(admin_url)
         self.storage = storage = PulsarStorage(self.client, self.admin, names=Names(), **options)
+        self.groups = PulsarGroups(self.client, self.admin, limits=Limits(initial_delay=0.0))
         self.server = Server(
             Services(
                 topics=storage.topics,
                 log=storage,
                 producers=storage,
-                cluster=storage,
+                cluster=GatewayCluster(storage, self.groups.membership, lambda listener: 0),
+                groups=self.groups if self._has_groups else NoGroups(),
                 settings=self._settings or Settings(),
                 versions=advertised(),
             )
         )
         host, bound = await self.server.start("127.0.0.1", port)
         storage.advertised["kafka"] = (host, bound)
+        if self._has_groups:
+            storage.node_id = derived_node_id(Host(host, bound))
+            await self.groups.start(storage.node_id, [Host(host, bound)])
         return f"{host}:{bound}"
 
     def close(self) -> None:
@@ -271,6 +288,8 @@ class GatewayThread:
         self.loop.close()
 
     async def _stop(self) -> None:
+        if self._has_groups:
+            await self.groups.close()
         await self.server.drain(2.0)
         await self.storage.close()
         await self.client.close()
@@ -279,7 +298,7 @@ class GatewayThread:
 
 @pytest.fixture(scope="session")
 def gateway(pulsar: Any) -> Iterator[GatewayThread]:
-    thread = GatewayThread(pulsar.service_url, pulsar.admin_url)
+    thread = GatewayThread(pulsar.service_url, pulsar.admin_url, groups=True)
     yield thread
     thread.close()
 

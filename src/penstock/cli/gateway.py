@@ -77,7 +77,12 @@ AutoCreate = Annotated[
 Partitions = Annotated[
     int, typer.Option("--default-partitions", min=1, help="Of topics made without a number of partitions.")
 ]
-NodeId = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The id of this node for Kafka clients.")]
+NodeId = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=2**31 - 1, help="The id of this node for Kafka clients; else made of its address."
+    ),
+]
 MetricsListen = Annotated[
     str | None,
     typer.Option(metavar="[HOST:]PORT", help="Serve /metrics, /healthz and /readyz here; off if not given."),
@@ -97,7 +102,7 @@ def command(
     undecodable: UndecodableOption = Undecodable.FAIL,
     auto_create: AutoCreate = True,
     default_partitions: Partitions = 1,
-    node_id: NodeId = 1,
+    node_id: NodeId = None,
     metrics_listen: MetricsListen = None,
     apis: Apis = False,
 ) -> None:

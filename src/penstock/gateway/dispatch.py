@@ -10,18 +10,28 @@ from penstock.gateway.apis import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.wire.kafka import APIS, RequestHeader, decode_produce, decode_request
@@ -33,6 +43,8 @@ _MODULES = (
     *(api_versions, create_partitions, create_topics, delete_records, delete_topics, describe_cluster),
     *(describe_configs, fetch, find_coordinator, incremental_alter_configs, init_producer_id, list_offsets),
     *(metadata, offset_for_leader_epoch, produce),
+    *(join_group, sync_group, heartbeat, leave_group, offset_commit, offset_fetch, offset_delete),
+    *(describe_groups, list_groups, delete_groups),
 )
 HANDLERS: Final[Mapping[int, Handler]] = {module.API.key: module.API for module in _MODULES}
 
@@ -57,6 +69,7 @@ async def serve(
     listener: str,
     services: Services,
     turn: asyncio.Lock | None = None,
+    client_host: str = "",
 ) -> Body:
     """Decode and serve one request; Unserved if nobody serves it."""
     handler = HANDLERS.get(header.api_key)
@@ -70,6 +83,7 @@ async def serve(
         body=decode_produce(header, frame) if header.api_key == PRODUCE else decode_request(header, frame),
         listener=listener,
         client_id=header.client_id,
+        client_host=client_host,
         turn=turn or asyncio.Lock(),
     )
     return await handler.handle(request, services)

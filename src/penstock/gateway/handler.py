@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.gateway.groups.ports import Groups, NoGroups
 from penstock.gateway.ports import Cluster, Log, Producers, Topics
 from penstock.wire.buffer import Buffer
 
@@ -36,6 +37,7 @@ class Services:
     log: Log
     producers: Producers
     cluster: Cluster
+    groups: Groups = field(default_factory=NoGroups)
     settings: Settings = field(default_factory=Settings)
     versions: tuple[tuple[int, int, int], ...] = ()
     """Key, lowest and highest version of every API served."""
@@ -49,6 +51,7 @@ class Request:
     body: Any
     listener: str
     client_id: str | None = None
+    client_host: str = ""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held, in the order of the requests of a connection, by those whose order matters."""
 

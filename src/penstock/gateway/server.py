@@ -118,6 +118,8 @@ class Client(asyncio.BufferedProtocol):
         self.tasks: set[asyncio.Task[None]] = set()
         """What ends with the connection: everything but Produce, which is stored whether heard or not."""
         self.peer = "?"
+        self.host = ""
+        """The address of the client, as DescribeGroups tells it."""
 
     # What asyncio calls
 
@@ -125,7 +127,9 @@ class Client(asyncio.BufferedProtocol):
         """Take a new connection, if there is room for it."""
         # Not an instance of asyncio.Transport in every loop: uvloop has classes of its own.
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = str(transport.get_extra_info("peername"))
+        address = transport.get_extra_info("peername")
+        self.peer = str(address)
+        self.host = f"/{address[0]}" if isinstance(address, tuple) else ""
         if self._server.draining:
             # It was accepted before the listener closed.
             return transport.close()
@@ -206,7 +210,9 @@ class Client(asyncio.BufferedProtocol):
         header, started = slot.header, time.perf_counter()
         try:
             await self._its_turn(slot)
-            body = await serve(header, slot.frame, self._server.listener, self._server.services, self._turn)
+            body = await serve(
+                header, slot.frame, self._server.listener, self._server.services, self._turn, self.host
+            )
         except (Unserved, PenstockError) as exc:
             return self._give_up(exc)
         except Exception:

@@ -43,7 +43,7 @@ def test_every_version_of_an_offset_is_read(text: str) -> None:
 
 def test_keys_are_kafkas() -> None:
     key, value = offset_record(OffsetKey("g", "t", 3), None)
-    assert (key.hex(" ", 2), value) == ("00 0100 0167 0001 7400 0000 03", None)
+    assert (key, value) == (bytes.fromhex("0001 0001 67 0001 74 00000003"), None)
     assert read_key(key) == OffsetKey("g", "t", 3)
     key, value = group_record("g", None)
     assert (key, value) == (bytes.fromhex("0002 0001 67"), None)

@@ -19,6 +19,7 @@ from penstock.wire.pulsar import MessageId
 __all__ = ["Admin", "EntryIndex"]
 
 _NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
 _INDEX: Final = "x-pulsar-broker-entry-metadata-index"
 _COUNT: Final = "x-pulsar-num-batch-message"
 
@@ -54,6 +55,14 @@ class Admin:
     async def close(self) -> None:
         """Close the connections."""
         await self._rest.aclose()
+
+    # Namespaces
+
+    async def create_namespace(self, namespace: str) -> None:
+        """Create `tenant/namespace`, if it is not there."""
+        answer, _ = await self._rest.ask("PUT", f"/namespaces/{quote(namespace)}", {})
+        if answer.status != _CONFLICT:
+            self._accepted(f"namespace {namespace}", answer)
 
     # Topics
 

@@ -1,4 +1,4 @@
-"""DescribeCluster (60), versions 0 to 2 (KIP-700, KIP-919): the nodes; this one is the controller."""
+"""DescribeCluster (60), versions 0 to 2 (KIP-700, KIP-919): the nodes; the first is the controller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def _handle(request: Request, services: Services) -> Body:
         "error_code": ErrorCode.NONE,
         "endpoint_type": 1,
         "cluster_id": services.cluster.cluster_id,
-        "controller_id": services.cluster.node_id,
+        "controller_id": nodes[0].id,
         "brokers": [{"broker_id": node.id, "host": node.host, "port": node.port} for node in nodes],
         "cluster_authorized_operations": _NO_OPERATIONS,
     }

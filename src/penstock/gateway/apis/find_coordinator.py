@@ -1,13 +1,14 @@
-"""FindCoordinator (10), versions 0 to 6: no groups are served yet, so no coordinator is available.
+"""FindCoordinator (10), versions 0 to 6: the node that coordinates a group.
 
-librdkafka asks even if partitions are assigned by hand; it goes on without an answer. 4 asks for several keys
-(KIP-699).
+1 says what kind of key it is; there are no coordinators of transactions (1) and share groups (2). 3 is
+flexible, 4 asks for several keys (KIP-699).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from penstock.errors import ApiError
 from penstock.gateway.entities import encode_answer
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.wire.kafka import ErrorCode
@@ -16,20 +17,40 @@ __all__ = ["API"]
 
 _KEY = 10
 _KEYS_FROM = 4
+_GROUP = 0
 
 
 async def _handle(request: Request, services: Services) -> Body:
-    nobody: dict[str, Any] = {
+    body = request.body
+    kind = getattr(body, "key_type", _GROUP)
+    if request.version < _KEYS_FROM:
+        return (encode_answer(_KEY, request.version, await _find(body.key, kind, request, services)),)
+    rows = [await _find(key, kind, request, services) | {"key": key} for key in body.coordinator_keys]
+    return (encode_answer(_KEY, request.version, {"throttle_time": 0, "coordinators": rows}),)
+
+
+async def _find(key: str, kind: int, request: Request, services: Services) -> dict[str, Any]:
+    if kind != _GROUP:
+        return _nobody("only consumer groups have coordinators here")
+    try:
+        node_id = await services.groups.coordinator(key)
+    except ApiError as exc:
+        return _nobody(exc.what)
+    for node in services.cluster.nodes(request.listener):
+        if node.id == node_id:
+            found = {"node_id": node.id, "host": node.host, "port": node.port}
+            return found | {"error_code": ErrorCode.NONE, "error_message": ""}
+    return _nobody("no node coordinates the group now")
+
+
+def _nobody(why: str) -> dict[str, Any]:
+    return {
         "node_id": -1,
         "host": "",
         "port": -1,
         "error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        "error_message": "consumer groups are not served",
+        "error_message": why,
     }
-    if request.version < _KEYS_FROM:
-        return (encode_answer(_KEY, request.version, nobody),)
-    rows = [nobody | {"key": key} for key in request.body.coordinator_keys]
-    return (encode_answer(_KEY, request.version, {"throttle_time": 0, "coordinators": rows}),)
 
 
 API = Handler(_KEY, 0, 6, _handle)

@@ -30,7 +30,7 @@ async def _handle(request: Request, services: Services) -> Body:
         brokers=tuple(Broker(node.id, node.host, node.port) for node in nodes),
         topics=tuple([await _describe(topic, services) for topic in await _wanted(request, services)]),
         cluster_id=services.cluster.cluster_id,
-        controller_id=services.cluster.node_id,
+        controller_id=nodes[0].id,
     )
     return (encode_metadata(answer, request.version),)
 

@@ -25,7 +25,7 @@ def check_commit(group: Group | None, who: Identity) -> ErrorCode:
     group has no members.
     """
     if group is None:
-        return ErrorCode.NONE if who.generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.NONE if who.generation < 0 else ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is State.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if who.generation < 0 and group.state is State.EMPTY:

@@ -1,0 +1,237 @@
+"""Which gateways live: each tells the others, through a topic, that it does and where clients reach it.
+
+A gateway that was silent for `SILENCE` is taken for dead, whether it was killed or hangs; Pulsar's own
+keep-alive would take a minute to see a hang. One that has not heard itself for `LEASE`, which is shorter,
+must act as if it were dead: the others may take over what it had.
+Two gateways cannot have the same node id: it is the name of their producer, and Pulsar lets only one live
+producer have a name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.brokers.pulsar import Admin, Delivery, Host, Producer, PulsarClient, Reader
+from penstock.errors import ClusterError, ConfigError, PenstockError, PulsarRefused, WireError
+from penstock.wire.pulsar import LATEST
+from penstock.wire.pulsar.pulsar_pb2 import MessageMetadata, ServerError
+
+__all__ = ["LEASE", "SILENCE", "Membership", "Peer", "read_peer"]
+
+log = logging.getLogger("penstock.gateway")
+
+INTERVAL: Final = 0.5
+SILENCE: Final = 3.0
+LEASE: Final = 2.5
+_SETTLES: Final = 3 * INTERVAL
+"""After so long every gateway that lives has been heard."""
+_LARGEST: Final = 64 * 1024
+_MAX_NODE: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """What a gateway says about itself."""
+
+    node_id: int
+    life: str
+    """Chosen anew at each start."""
+    addresses: tuple[Host, ...] = ()
+    """What clients are told, one for each listener, in order."""
+    held: Mapping[int, int] = field(default_factory=dict)
+    """The partitions of the offsets topic that it has, and with which epoch."""
+    beat: int = 0
+    leaving: bool = False
+
+    def to_bytes(self) -> bytes:
+        """Write it."""
+        value = {
+            "node": self.node_id,
+            "life": self.life,
+            "at": [list(address) for address in self.addresses],
+            "held": {str(partition): epoch for partition, epoch in self.held.items()},
+            "beat": self.beat,
+            "leaving": self.leaving,
+        }
+        return json.dumps(value).encode()
+
+
+def read_peer(data: bytes) -> Peer | None:
+    """Read what a gateway says; None for anything else.
+
+    >>> read_peer(Peer(node_id=7, life="a", addresses=(Host("h", 1),)).to_bytes()).node_id, read_peer(b"{}")
+    (7, None)
+    """
+    try:
+        value = json.loads(data) if len(data) <= _LARGEST else {}
+        peer = Peer(
+            node_id=int(value["node"]),
+            life=str(value["life"]),
+            addresses=tuple(Host(str(name), int(port)) for name, port in value["at"]),
+            held={int(key): int(epoch) for key, epoch in value["held"].items()},
+            beat=int(value["beat"]),
+            leaving=bool(value["leaving"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return peer if 0 <= peer.node_id <= _MAX_NODE and peer.addresses else None
+
+
+class Membership:
+    """This gateway among the others."""
+
+    def __init__(
+        self,
+        client: PulsarClient,
+        admin: Admin,
+        topic: str,
+        *,
+        on_beat: Callable[[], None] = lambda: None,
+        held: Callable[[], Mapping[int, int]] = dict,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.node_id = -1
+        self.addresses: tuple[Host, ...] = ()
+        self._client = client
+        self._admin = admin
+        self._topic = topic
+        self._on_beat = on_beat
+        self._held = held
+        self._clock = clock
+        self._life = secrets.token_hex(8)
+        self._beats = 0
+        self._sent: dict[int, float] = {}
+        self._heard_self = -SILENCE
+        self._settled_at = float("inf")
+        self._peers: dict[int, tuple[Peer, float]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._producer: Producer | None = None
+        self._reader: Reader[Peer | None] | None = None
+
+    # Asking
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether it has heard the others, and they cannot have taken it for dead since."""
+        now = self._clock()
+        return now >= self._settled_at and now - self._heard_self < LEASE
+
+    def live(self) -> tuple[int, ...]:
+        """Give the ids of the gateways that live, in order; this one only if it hears itself."""
+        return tuple(sorted(peer.node_id for peer in self.peers()))
+
+    def peers(self) -> list[Peer]:
+        """Give the gateways that live."""
+        now = self._clock()
+        return [peer for peer, heard in self._peers.values() if now - heard < SILENCE]
+
+    # The life
+
+    async def start(self, node_id: int, addresses: Sequence[Host]) -> None:
+        """Join the others; ConfigError if one of them has our node id."""
+        self.node_id, self.addresses = node_id, tuple(addresses)
+        self._reader = await self._client.reader(self._topic, start=LATEST, convert=_converted)
+        try:
+            self._producer = await self._client.producer(self._topic, name=f"penstock-gateway-{self.node_id}")
+        except PulsarRefused as exc:
+            if exc.server_error != ServerError.PRODUCER_BUSY:
+                raise
+            raise ConfigError(
+                f"another gateway has the node id {self.node_id}",
+                why="each gateway of a cluster is a Kafka node of its own",
+                next="give this one another --node-id",
+            ) from exc
+        self._settled_at = self._clock() + (0.0 if await self._is_alone() else _SETTLES)
+        self._tasks = [asyncio.create_task(self._speak()), asyncio.create_task(self._listen())]
+
+    async def _is_alone(self) -> bool:
+        """Ask Pulsar who is connected: nobody needs to be waited for if it is only us."""
+        publishers = (await self._admin.stats(self._topic)).get("publishers", [])
+        return len(publishers) <= 1
+
+    async def close(self) -> None:
+        """Say goodbye, so that nobody waits for our silence."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._producer is not None:
+            try:
+                async with asyncio.timeout(1.0):
+                    await (await self._say(leaving=True))
+            except (PenstockError, TimeoutError):
+                pass
+            await self._producer.close()
+        if self._reader is not None:
+            await self._reader.close()
+
+    async def _speak(self) -> None:
+        while True:
+            try:
+                receipt = await self._say()
+                receipt.add_done_callback(_looked_at)
+            except PenstockError as exc:
+                log.warning("this gateway cannot tell the others that it lives: %s", exc)
+            self._on_beat()
+            await asyncio.sleep(INTERVAL)
+
+    async def _say(self, *, leaving: bool = False) -> asyncio.Future[Any]:
+        assert self._producer is not None
+        self._beats += 1
+        self._sent[self._beats] = self._clock()
+        peer = Peer(
+            node_id=self.node_id,
+            life=self._life,
+            addresses=self.addresses,
+            held={} if leaving else dict(self._held()),
+            beat=self._beats,
+            leaving=leaving,
+        )
+        metadata = MessageMetadata(publish_time=int(time.time() * 1000))
+        return await self._producer.send_message(metadata, peer.to_bytes())
+
+    async def _listen(self) -> None:
+        assert self._reader is not None
+        while True:
+            try:
+                peer = await self._reader.read()
+            except ClusterError as exc:
+                log.warning("this gateway does not hear the others any more: %s", exc)
+                return
+            if peer is not None:
+                self.hear(peer)
+
+    def hear(self, peer: Peer) -> None:
+        """Take in what a gateway says."""
+        if peer.node_id == self.node_id and peer.life == self._life:
+            # The lease counts from when it was said, not from when it was heard.
+            said = self._sent.pop(peer.beat, None)
+            if said is None:
+                return
+            self._heard_self = max(self._heard_self, said)
+            for beat in [beat for beat in self._sent if beat < peer.beat]:
+                del self._sent[beat]
+        if peer.leaving:
+            self._peers.pop(peer.node_id, None)
+            self._on_beat()
+            return
+        is_new = peer.node_id not in self._peers
+        self._peers[peer.node_id] = (peer, self._clock())
+        if is_new:
+            self._on_beat()
+
+
+def _looked_at(receipt: asyncio.Future[Any]) -> None:
+    if not receipt.cancelled():
+        receipt.exception()
+
+
+def _converted(delivery: Delivery) -> Peer | None:
+    entry = delivery.entry
+    return None if isinstance(entry, WireError) or entry.is_batch else read_peer(bytes(entry.payload))
