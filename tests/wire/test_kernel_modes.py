@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
-import penstock.gateway.mapping  # noqa: F401  loads every kernel
+import penstock.gateway.mapping
+import penstock.wire.kernels.json
+import penstock.wire.kernels.json_values  # noqa: F401  loads every kernel
 from penstock.wire.kernels.jit import kernels
 
 ROOT = Path(__file__).parents[2]
 
 _ALL = """
 import penstock.gateway.mapping, penstock.wire.pulsar, penstock.wire.kernels as k
+import penstock.wire.kernels.json, penstock.wire.kernels.json_values
 from penstock.wire.kernels.jit import kernels
 """
 
@@ -89,6 +92,7 @@ def test_the_kernels_are_plain_python_when_jit_is_off() -> None:
 
 SAME_TESTS = (
     "tests/wire/test_kernels.py",
+    "tests/wire/test_json_kernel.py",
     "tests/wire/kafka/test_produce_request.py",
     "tests/wire/pulsar/test_commands.py",
     "tests/wire/pulsar/test_entry.py",

@@ -10,6 +10,7 @@
 | base64    | `encode_base64`, `decode_base64` and their sizes                          |
 | hashing   | `murmur2`, `partition_of`: Kafka's default partitioner                    |
 | checksum  | `crc32c` of a buffer, by instruction; `crc32c_range` inside kernels       |
+| json      | `scan_json`: whole values validated, paths found; loaded by its users only |
 
 Rules: arrays of uint8 and 64-bit signed integers only; one signature each, compiled at import and
 kept in Numba's cache (NUMBA_CACHE_DIR, else beside the source, else in the user's cache folder);
