@@ -23,14 +23,14 @@ from penstock.pipeline.plan.numbers import NUMBER
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["with_paths"]
+__all__ = ["SPACE", "says_json", "with_paths"]
 
 # JSON format 3.1.1: "the media subtype is json or has +json as structured syntax suffix"; white space as
 # Python's strip takes it.
-_SPACE: Final = (
+SPACE: Final = (
     r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]*"
 )
-_IS_JSON: Final = rf"(?i)\A[^;]*[/+]json{_SPACE}(?:;|\z)"
+_IS_JSON: Final = rf"(?i)\A[^;]*[/+]json{SPACE}(?:;|\z)"
 _TEXT, _PLAIN, _TREE = "_json_text", "_json_plain", "_json_tree"
 _MAX_PLAIN: Final = 40_000
 """Bytes of a plain text: shorter than the longest name that may be read, so that none is looked for."""
@@ -47,7 +47,8 @@ def with_paths(
 
     Rows for which `needed` is not true are not parsed; their paths are null.
     """
-    claims = F.col(binding.json) if binding.json else F.coalesce(_says_json(binding), F.lit(False))
+    declared = F.coalesce(says_json(binding.attribute("datacontenttype")), F.lit(False))
+    claims = F.col(binding.json) if binding.json else declared
     wanted = claims & F.col(binding.data).isNotNull()
     wanted = wanted if needed is None else wanted & F.coalesce(needed, F.lit(False))
     text, plain, tree = F.col(_TEXT), F.col(_PLAIN), F.col(_TREE)
@@ -63,8 +64,9 @@ def with_paths(
     return frame.withColumns(columns | {binding.unreadable: unreadable}).drop(_TEXT, _PLAIN, _TREE)
 
 
-def _says_json(binding: Binding) -> Column:
-    return binding.attribute("datacontenttype").rlike(_IS_JSON)
+def says_json(media_type: Column) -> Column:
+    """Tell whether data of this type is JSON."""
+    return media_type.rlike(_IS_JSON)
 
 
 def _sound_text(binding: Binding) -> Column:

@@ -6,18 +6,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from penstock.errors import UnsupportedPlan
 from penstock.events.rules import NON_EMPTY
 from penstock.pipeline.columns.binding import Binding
+from penstock.pipeline.columns.identity import derived_id
 from penstock.pipeline.columns.jsontext import with_paths
+from penstock.pipeline.columns.legal import ILLEGAL
 from penstock.pipeline.columns.limits import cannot
 from penstock.pipeline.columns.program import Program
 from penstock.pipeline.plan.attributes import may_be_missing
-from penstock.pipeline.plan.identity import ID_LENGTH
 from penstock.pipeline.plan.nodes import Attribute, Call, Node, Type
 from penstock.pipeline.plan.route import Expiry, ExpressionKey, Mode, RoutePlan, SimpleKey, Tombstones
 from penstock.pipeline.plan.typing import type_of
@@ -36,12 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RouteColumns", "compile_route", "prepare"]
 
-# core, String: the characters that no attribute may hold, in the words of Java's regular expressions.
-_NONCHARACTERS: Final = (plane * 0x10000 + last for plane in range(17) for last in (0xFFFE, 0xFFFF))
-_ILLEGAL: Final = (
-    r"[\x00-\x1f\x7f-\x{9f}\x{fdd0}-\x{fdef}" + "".join(rf"\x{{{code:x}}}" for code in _NONCHARACTERS) + "]"
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteColumns:
@@ -59,12 +54,16 @@ class RouteColumns:
     transformed: Column
 
 
-def prepare(frame: DataFrame, binding: Binding, plans: Iterable[RoutePlan]) -> DataFrame:
-    """Parse the data once for all routes of a source, and only where a route asks for it."""
+def prepare(
+    frame: DataFrame, binding: Binding, plans: Iterable[RoutePlan], *, everywhere: bool = False
+) -> DataFrame:
+    """Parse the data once for all routes of a source: only where one asks for it, or everywhere."""
     readers = [plan for plan in plans if plan.reads_data]
+    paths = sorted(frozenset().union(*(plan.paths for plan in readers)), key=str)
+    if everywhere:
+        return with_paths(frame, binding, paths)
     if not readers:
         return frame
-    paths = sorted(frozenset().union(*(plan.paths for plan in readers)), key=str)
     guards = Program(binding, "_guard")
     needed = reduce(or_, [_all_true(plan.guard, guards) for plan in readers])
     return with_paths(guards.apply(frame), binding, paths, needed).drop(*guards.names)
@@ -123,7 +122,7 @@ def _verdict(plan: RoutePlan, program: Program, changes: Mapping[str, Column]) -
 
 
 def _is_illegal(name: str, text: Column) -> Column:
-    illegal = text.rlike(_ILLEGAL)
+    illegal = text.rlike(ILLEGAL)
     return illegal | (text == "") if name in NON_EMPTY else illegal
 
 
@@ -143,12 +142,7 @@ def _changes(plan: RoutePlan, program: Program) -> dict[str, Column]:
 
 def _identity(plan: RoutePlan, binding: Binding, transformed: Column) -> dict[str, Column]:
     id, source, cause = (binding.attribute(name) for name in ("id", "source", "causationid"))
-    parts = [F.lit(plan.name), source, id, F.lit("0")]
-    netstrings = [
-        F.concat(F.octet_length(part).cast("string"), F.lit(":"), part, F.lit(",")) for part in parts
-    ]
-    digest = F.sha2(F.concat(*netstrings).cast("binary"), 256)
-    derived = F.substring(digest, 1, ID_LENGTH)
+    derived = derived_id(plan.name, source, id)
     return {
         "id": F.when(transformed, derived).otherwise(id),
         "causationid": F.when(transformed, id).otherwise(cause),

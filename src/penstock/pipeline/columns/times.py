@@ -11,7 +11,16 @@ from penstock.pipeline.plan.times import FIRST, LAST
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["DATE_PARTS", "clock_part", "date_of", "floored", "in_range", "time_of", "time_text"]
+__all__ = [
+    "DATE_PARTS",
+    "clock_part",
+    "date_of",
+    "floored",
+    "in_range",
+    "is_timestamp",
+    "time_of",
+    "time_text",
+]
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
@@ -20,6 +29,16 @@ DAY: Final = 86_400 * SECOND
 _DATE_TIME: Final = (
     r"\A(?!0000)[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:"
     r"(?:[0-5][0-9]|60)(?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])\z"
+)
+# Every day that exists in the Gregorian calendar, year 0 included, which core allows and the plan does not.
+_LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_DAY: Final = (
+    "(?:[0-9]{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)"
+    f"|(?:0[13578]|1[02])-31)|{_LEAP_YEAR}-02-29)"
+)
+_TIMESTAMP: Final = (
+    rf"\A{_DAY}[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:\.[0-9]+)?"
+    r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])\z"
 )
 DATE_PARTS: Final = {"year": F.year, "month": F.month, "day": F.dayofmonth}
 
@@ -46,17 +65,30 @@ def clock_part(micros: Column, unit: int, size: int) -> Column:
 
 def time_of(text: Column) -> Column:
     """Read a date-time of RFC 3339; digits after the sixth are cut, a leap second is the next second."""
-    leap = F.substring(text, 18, 2) == "60"
+    leap = _is_leap(text)
     second = F.when(leap, "59").otherwise(F.substring(text, 18, 2))
     whole = F.concat(F.substring(text, 1, 10), F.lit("T"), F.substring(text, 12, 6), second, F.lit("Z"))
     digits = F.regexp_extract(text, r"\.([0-9]{1,6})", 1)
     fraction = F.rpad(digits, 6, "0").try_cast("int")
-    offset = _offset_minutes(text)
-    minute_of_day = _digits(text, 12) * 60 + _digits(text, 15) - offset
-    # RFC 3339 5.7: leap seconds are inserted at 23:59:60 UTC.
-    real = ~leap | (F.pmod(minute_of_day, F.lit(1440)) == 1439)
-    micros = F.unix_micros(whole.try_cast("timestamp")) + fraction - offset.cast("bigint") * (60 * SECOND)
+    offset = _offset_minutes(text).cast("bigint") * (60 * SECOND)
+    micros = F.unix_micros(whole.try_cast("timestamp")) + fraction - offset
+    real = ~leap | _may_leap(text)
     return F.when(text.rlike(_DATE_TIME) & real, in_range(micros + F.when(leap, SECOND).otherwise(0)))
+
+
+def is_timestamp(text: Column) -> Column:
+    """Tell whether a text is a date-time of RFC 3339, as the attribute `time` has it."""
+    return F.when(text.rlike(_TIMESTAMP), ~_is_leap(text) | _may_leap(text)).otherwise(False)
+
+
+def _is_leap(text: Column) -> Column:
+    return F.substring(text, 18, 2) == "60"
+
+
+def _may_leap(text: Column) -> Column:
+    # RFC 3339 5.7: leap seconds are inserted at 23:59:60 UTC.
+    minute_of_day = _digits(text, 12) * 60 + _digits(text, 15) - _offset_minutes(text)
+    return F.pmod(minute_of_day, F.lit(1440)) == 1439
 
 
 def _digits(text: Column, position: int) -> Column:
