@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,16 @@ from penstock.errors import CheckpointMismatch, PipelineError
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import CompiledRoute
 
-__all__ = ["ENGINE", "Change", "Fingerprint", "changes", "read_fingerprint", "refuse", "write_fingerprint"]
+__all__ = [
+    "ENGINE",
+    "Change",
+    "Fingerprint",
+    "changes",
+    "moved",
+    "read_fingerprint",
+    "refuse",
+    "write_fingerprint",
+]
 
 ENGINE: Final = "spark"
 """Who counts the offsets; all engines inside Spark share its checkpoints."""
@@ -102,11 +111,18 @@ def _routes(old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
 _RULES: Final[Sequence[_Rule]] = (
     _differs("engine", "it was written by the {was} engine, now it is {now}"),
     _differs("cluster_id", "it belongs to cluster {was}, this is cluster {now}"),
-    _differs("topic", "it belongs to topic {was}, now it is {now}"),
     _differs("topic_id", "the topic was deleted and made again: its id was {was}, now it is {now}"),
     _shrunk,
     _routes,
 )
+
+
+def moved(old: Fingerprint, operations: Collection[str], topic: str) -> tuple[Change, ...]:
+    """Say which operations a checkpoint was made for that are now read from another topic."""
+    return tuple(
+        Change(f"operation {each} was read from {old.topic}, now it is {topic}", fatal=True)
+        for each in sorted(set(old.operations) & set(operations))
+    )
 
 
 def changes(old: Fingerprint, new: Fingerprint) -> tuple[Change, ...]:

@@ -1,0 +1,163 @@
+"""A small project for jobs on real servers: a contract, topics of its own, events in and out."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.brokers.kafka_offsets import KafkaOffsets
+from penstock.config import load
+from penstock.embedded.kafka import Kafka
+from penstock.pipeline.compile import Pipeline, load_pipeline
+from penstock.pipeline.job import Job, JobOptions, Totals
+from penstock.record import KafkaRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MESSAGE = {"event": {"headers": {"type": "object", "properties": {"ce_id": {"type": "string"}}}}}
+
+
+def _channel(address: str, server: str) -> dict[str, Any]:
+    return {"address": address, "servers": [{"$ref": f"#/servers/{server}"}], "messages": _MESSAGE}
+
+
+def _operation(action: str, channel: str, **more: Any) -> dict[str, Any]:
+    return {"action": action, "channel": {"$ref": f"#/channels/{channel}"}, **more}
+
+
+@dataclass
+class Project:
+    """A folder with a contract (channels in, out, dead and those of `places`) and one route."""
+
+    folder: Path
+    servers: Mapping[str, Kafka]
+    places: Mapping[str, str] = field(default_factory=dict)
+    """The servers of channels that are not on kafka."""
+    group: Mapping[str, Any] | None = None
+    prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(("in", "out", "dead", *self.places)))
+
+    def server(self, channel: str) -> Kafka:
+        return self.servers[self.places.get(channel, "kafka")]
+
+    def topic(self, channel: str) -> str:
+        return f"{self.prefix}.{channel}"
+
+    def admin(self, channel: str = "in") -> KafkaOffsets:
+        return KafkaOffsets(self.server(channel).client_options())
+
+    def create(self, partitions: int = 1, settings: Mapping[str, Mapping[str, str]] | None = None) -> Project:
+        for channel in self.channels:
+            own = (settings or {}).get(channel, {})
+            self.admin(channel).create_topic(
+                self.topic(channel), partitions=partitions, replicas=1, settings=own
+            )
+        return self
+
+    def write(self, route: Mapping[str, Any] | None = None, **pipeline: Any) -> Project:
+        """Write contract, context and pipeline; `route` is added to the one route."""
+        binding = {"bindings": {"kafka": {"groupId": self.group, "bindingVersion": "0.5.0"}}}
+        contract: dict[str, Any] = {
+            "asyncapi": "3.0.0",
+            "info": {"title": "t", "version": "1.0.0"},
+            "servers": {name: {"host": "unused:9092", "protocol": "kafka"} for name in self.servers},
+            "channels": {
+                name: _channel(self.topic(name), self.places.get(name, "kafka")) for name in self.channels
+            },
+            "operations": {
+                "receive": _operation("receive", "in", **(binding if self.group else {})),
+                "send": _operation("send", "out"),
+            },
+        }
+        contract["channels"]["in"]["x-penstock-dead-letter"] = {"$ref": "#/channels/dead"}
+        document = {"routes": {"r": {"receive": "receive", "send": "send", **(route or {})}}, **pipeline}
+        context = {"contexts": {"test": {"servers": {n: self._context(s) for n, s in self.servers.items()}}}}
+        for name, value in (("asyncapi", contract), ("pipeline", document), ("penstock", context)):
+            (self.folder / f"{name}.yaml").write_text(json.dumps(value), encoding="utf-8")
+        return self
+
+    def _context(self, server: Kafka) -> dict[str, Any]:
+        known: dict[str, Any] = {"kind": "kafka", "address": server.bootstrap}
+        if server.secured:
+            known["security"] = {
+                "protocol": "sasl_ssl",
+                "mechanism": "scram-sha-512",
+                "username": "admin",
+                "password": "${env:SECRET}",
+                "ca_file": str(server.ca_file),
+            }
+        return known
+
+    def produce(self, records: Iterable[KafkaRecord]) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer({**self.server("in").client_options(), "linger.ms": "20", "log_level": "0"})
+        for record in records:
+            headers = list(record.headers)
+            where = {} if record.partition is None else {"partition": record.partition}
+            producer.produce(self.topic("in"), record.value, record.key, headers=headers, **where)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+
+    def read(self, channel: str) -> list[KafkaRecord]:
+        """Read a topic by a plain client, partition by partition."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        options = {**self.server(channel).client_options(), "group.id": "reader", "log_level": "0"}
+        consumer = Consumer({**options, "enable.auto.commit": False, "fetch.message.max.bytes": 8_000_000})
+        topic, found = self.topic(channel), list[KafkaRecord]()
+        for partition in consumer.list_topics(topic, timeout=30).topics[topic].partitions:
+            position, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+            consumer.assign([TopicPartition(topic, partition, position)])
+            while position < end:
+                messages = consumer.consume(1000, 30)
+                assert messages, f"{end - position} records of {topic} did not come"
+                found += map(_record, messages)
+                position = messages[-1].offset() + 1
+        consumer.close()
+        return found
+
+    def pipeline(self, name: str = "pipeline.yaml") -> Pipeline:
+        config = load(start=self.folder)
+        return load_pipeline(self.folder / name, context=config.context())
+
+    def run(self, spark: SparkSession, **options: Any) -> Totals:
+        """Run the one source in this process; give what was counted."""
+        options = {"once": True, **options}
+        with Job(self.pipeline(), JobOptions(**options)) as job:
+            job.prepare()
+            job.run(spark)
+            (totals,) = job.totals.values()
+            return totals
+
+
+def _record(message: Any) -> KafkaRecord:
+    assert message.error() is None, message.error()
+    return KafkaRecord(
+        value=message.value(),
+        key=message.key(),
+        headers=tuple(message.headers() or ()),
+        partition=message.partition(),
+        offset=message.offset(),
+        topic=message.topic(),
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Project]:
+    """Make projects on the Kafka of this run."""
+
+    def make(**more: Any) -> Project:
+        return Project(folder=tmp_path, **{"servers": {"kafka": kafka}, **more})
+
+    return make

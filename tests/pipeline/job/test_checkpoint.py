@@ -1,0 +1,146 @@
+"""The checkpoint and its fingerprint: what a change means for it, and files that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import CheckpointMismatch, PipelineError, Refused
+from penstock.pipeline.job.checkpoint import Checkpoint, locked
+from penstock.pipeline.job.fingerprint import (
+    Fingerprint,
+    changes,
+    moved,
+    read_fingerprint,
+    refuse,
+    write_fingerprint,
+)
+
+OLD = Fingerprint(
+    topic="orders",
+    cluster_id="c1",
+    topic_id="t1",
+    partitions=4,
+    operations=("onOrder",),
+    routes={"a": "1", "b": "2"},
+)
+
+
+@pytest.mark.parametrize(
+    ("new", "text"),
+    [
+        (replace(OLD, cluster_id="c2"), "cluster c1, this is cluster c2"),
+        (replace(OLD, topic_id="t2"), "deleted and made again"),
+        (replace(OLD, partitions=3), "had 4 partitions and has 3"),
+        (replace(OLD, engine="fused"), "by the spark engine, now it is fused"),
+    ],
+)
+def test_what_a_checkpoint_does_not_survive_is_refused(new: Fingerprint, text: str, tmp_path: Path) -> None:
+    found = changes(OLD, new)
+    assert found[0].fatal
+    with pytest.raises(CheckpointMismatch) as caught:
+        refuse(found, tmp_path)
+    assert text in (caught.value.why or "")
+    assert "--fresh-checkpoint" in (caught.value.next or "")
+
+
+@pytest.mark.parametrize(
+    ("new", "text"),
+    [
+        (replace(OLD, partitions=6), "grown from 4 to 6"),
+        (replace(OLD, routes={"a": "1", "b": "3"}), "route b has changed"),
+        (replace(OLD, routes={"a": "1"}), "route b is gone"),
+        (replace(OLD, routes={"a": "1", "b": "2", "c": "1"}), "route c is new"),
+    ],
+)
+def test_harmless_changes_are_noted(new: Fingerprint, text: str, tmp_path: Path) -> None:
+    (change,) = changes(OLD, new)
+    assert text in change.text
+    refuse([change], tmp_path)
+
+
+def test_an_operation_that_is_read_from_another_topic_is_refused() -> None:
+    (change,) = moved(OLD, {"onOrder", "onPayment"}, "orders.v2")
+    assert change.fatal
+    assert change.text == "operation onOrder was read from orders, now it is orders.v2"
+    assert moved(OLD, {"onPayment"}, "payments") == ()
+
+
+def test_a_cluster_that_has_no_ids_is_not_compared_by_them() -> None:
+    assert changes(OLD, replace(OLD, cluster_id=None, topic_id=None)) == ()
+    assert changes(OLD, OLD) == ()
+
+
+def test_a_fingerprint_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "a.json"
+    assert read_fingerprint(path) is None
+    write_fingerprint(path, OLD)
+    assert read_fingerprint(path) == OLD
+    assert [each.name for each in path.parent.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("text", ["", "[", "[]", "{}", '{"topic": 1}', "[" * 100_000, "\ud800"])
+def test_a_fingerprint_that_cannot_be_read_is_told(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(PipelineError, match="fingerprint"):
+        read_fingerprint(path)
+
+
+def checkpoint(folder: Path, **files: str) -> Checkpoint:
+    for name, text in {"metadata": "{}", **files}.items():
+        path = folder / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return Checkpoint(folder=folder / "source")
+
+
+def offsets(**parts: int) -> str:
+    return json.dumps({"t": {name[1:]: offset for name, offset in parts.items()}})
+
+
+def test_the_position_is_that_of_the_last_batch_that_was_written(tmp_path: Path) -> None:
+    log = "v1\n" + '{"batchWatermarkMs":0}' + "\n"
+    files = {
+        "sources/0/0": f"v1\n{offsets(p0=0)}",
+        "offsets/8": log + offsets(p0=10, p1=7),
+        "offsets/9": log + offsets(p0=20, p1=9),
+        "commits/8": "v1\n{}",
+        "commits/.8.crc": "",
+    }
+    assert checkpoint(tmp_path, **files).position("t") == {0: 10, 1: 7}
+
+
+def test_without_a_written_batch_it_is_where_the_source_began(tmp_path: Path) -> None:
+    begun = checkpoint(tmp_path, **{"sources/0/0": f"v1\n{offsets(p0=5)}", "offsets/0": "v1"})
+    assert begun.position("t") == {0: 5}
+    assert checkpoint(tmp_path / "other").position("t") == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "v1\n{", 'v1\n{"t": 5}', 'v1\n{"t": {"a": 1}}', "v1\n" + '{"t":' * 50_000]
+)
+def test_a_log_that_cannot_be_read_is_told(text: str, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="checkpoint"):
+        checkpoint(tmp_path, **{"sources/0/0": text}).position("t")
+
+
+def test_an_old_checkpoint_is_kept_beside(tmp_path: Path) -> None:
+    for number in (1, 2):
+        made = checkpoint(tmp_path)
+        write_fingerprint(made.fingerprint, OLD)
+        assert made.exists
+        assert made.put_aside() == tmp_path / f"source.old-{number}"
+        assert not made.exists
+        assert not made.fingerprint.exists()
+    assert Checkpoint(folder=tmp_path / "none").put_aside() is None
+
+
+def test_only_one_job_holds_a_folder(tmp_path: Path) -> None:
+    with locked(tmp_path / "c"), pytest.raises(Refused, match="another job"), locked(tmp_path / "c"):
+        pass
+    with locked(tmp_path / "c"):
+        pass

@@ -1,0 +1,179 @@
+"""The parts of a job without servers: groups, deliveries, options of source and sink, failures, metrics."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.config import load
+from penstock.errors import ClusterError, JobFailed, PortTaken, UsageError
+from penstock.pipeline.assembly import Source, sources_of, stage_of
+from penstock.pipeline.compile import Pipeline, check_pipeline
+from penstock.pipeline.job import JobOptions, Progress, delivery_of
+from penstock.pipeline.job.failure import failure
+from penstock.pipeline.job.groups import Committer, group_of
+from penstock.pipeline.job.metrics import Metrics
+from penstock.pipeline.job.pages import Answer, serve
+from penstock.pipeline.job.sinks import Delivery, sink_options
+from penstock.pipeline.job.sources import reader_options
+from penstock.pipeline.job.survey import limited
+
+SHOP = Path(__file__).parents[3] / "examples" / "shop"
+PASSWORD = "pass-word-7"
+CONTEXT = f"""contexts:
+  t:
+    servers:
+      kafka:
+        address: k:9093
+        security: {{username: u, password: {PASSWORD}, protocol: sasl_ssl, mechanism: scram-sha-512}}
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    (tmp_path / "penstock.yaml").write_text(CONTEXT)
+    text = "routes: {r: {receive: onOrderPlaced, send: publishLargeOrder, ordering: none}}"
+    context = load(start=tmp_path).context()
+    found = check_pipeline(SHOP / "pipeline.yaml", raw=text.encode(), context=context).pipeline
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def source(pipeline: Pipeline) -> Source:
+    (found,) = sources_of(pipeline)
+    return found
+
+
+def test_the_group_is_the_one_that_the_contract_names(source: Source, pipeline: Pipeline) -> None:
+    assert group_of(source, pipeline, None) == "shop-orders"
+    assert group_of(source, pipeline, "shop-orders") == "shop-orders"
+
+
+def test_a_group_that_the_contract_does_not_allow_is_refused(source: Source, pipeline: Pipeline) -> None:
+    with pytest.raises(UsageError, match="does not allow the group mine") as caught:
+        group_of(source, pipeline, "mine")
+    assert "shop-orders" in (caught.value.next or "")
+
+
+def test_a_commit_that_fails_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Admin:
+        working = False
+
+        def commit(self, group: str, topic: str, offsets: Any) -> None:
+            if not self.working:
+                raise ClusterError("no")
+
+    admin = Admin()
+    committer = Committer(admin, "g", "t")  # type: ignore[arg-type]
+    for working in (False, False, True, False):
+        admin.working = working
+        committer.commit({0: 1})
+    assert len(caplog.records) == 2
+
+
+def test_the_guarantee_is_said() -> None:
+    one = Delivery(clusters=("kafka",), receipts=False)
+    assert one.one_sink
+    assert "one sink on kafka" in one.guarantee
+    many = Delivery(clusters=("kafka", "west"), receipts=True)
+    assert not many.one_sink
+    assert "kafka, then west, then receipts" in many.guarantee
+
+
+def test_the_source_is_read_with_what_the_contract_says(source: Source) -> None:
+    assert delivery_of(source) == Delivery(clusters=("kafka",), receipts=False)
+    chosen = reader_options(source, JobOptions(), group="g", on_data_loss="stop", parallelism=8)
+    assert chosen["failOnDataLoss"] == "true"
+    assert int(chosen["maxOffsetsPerTrigger"]) >= 200_000
+    assert chosen["kafka.client.id"] == "order-service"
+    assert chosen["minPartitions"] == "8"  # the route said ordering: none
+    assert PASSWORD not in str(chosen)
+    going_on = reader_options(source, JobOptions(), group=None, on_data_loss="continue", parallelism=8)
+    assert going_on["failOnDataLoss"] == "false"
+
+
+def test_order_forbids_more_tasks_than_partitions(pipeline: Pipeline) -> None:
+    text = "routes: {r: {receive: onOrderPlaced, send: publishLargeOrder}}"
+    ordered = check_pipeline(SHOP / "pipeline.yaml", raw=text.encode()).pipeline
+    assert ordered is not None
+    (source,) = sources_of(ordered)
+    chosen = reader_options(source, JobOptions(), group=None, on_data_loss="stop", parallelism=8)
+    assert "minPartitions" not in chosen
+
+
+def test_producers_take_what_the_topics_take(source: Source, pipeline: Pipeline) -> None:
+    limits = {(0, "orders.large"): 5_000_000, (0, "orders.dead"): 40_000_000}
+    chosen = sink_options(source, "kafka", limits)
+    assert chosen["kafka.linger.ms"] == "20"
+    assert chosen["kafka.batch.size"] == "262144"
+    assert int(chosen["kafka.max.request.size"]) > 40_000_000
+    assert int(chosen["kafka.buffer.memory"]) > int(chosen["kafka.max.request.size"])
+    stage = limited(stage_of(source, pipeline), limits)
+    assert [target.limit for target in stage.routes[0].targets] == [5_000_000]
+    assert stage.dead.limit == 40_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("org.apache.kafka...RecordTooLargeException: 2000 bytes", "too large"),
+        ("Topic x not present in metadata after 30000 ms.", "not there any more"),
+        ("TopicAuthorizationException: Not authorized", "may not"),
+        ("Some data may have been lost: OffsetOutOfRangeException", "deleted before"),
+        ("TimeoutException: Expiring 3 record(s)", "in time"),
+        ("something nobody knows", "the job stopped"),
+    ],
+)
+def test_failures_are_told_in_our_words(text: str, what: str, source: Source) -> None:
+    found = failure(RuntimeError(f"{text}\n\tat org.apache.X(Y.java:1)"), source.name, source.connections)
+    assert isinstance(found, JobFailed)
+    assert what in found.what
+    assert "Y.java" not in str(found)
+    assert found.next
+
+
+def test_no_password_is_in_a_failure(source: Source) -> None:
+    found = failure(RuntimeError(f'jaas username="u" password="{PASSWORD}";'), "s", source.connections)
+    assert PASSWORD not in str(found)
+
+
+def batch(**counts: int) -> Progress:
+    return Progress(source="s", batch=1, counts=counts, seconds=0.3, lag=7)
+
+
+def test_metrics_have_every_series_from_the_start_and_count_batches() -> None:
+    now = 100.0
+    metrics = Metrics(clock=lambda: now)
+    metrics.begin("s")
+    assert b'penstock_pipeline_events_total{outcome="dead",source="s"} 0.0' in metrics.text()
+    metrics.batch(batch(n_in=5, n_dead=2))
+    metrics.batch(batch(n_in=1))
+    metrics.lost("s", 4)
+    now = 103.0
+    text = metrics.text().decode()
+    for line in (
+        'penstock_pipeline_events_total{outcome="in",source="s"} 6.0',
+        'penstock_pipeline_events_total{outcome="dead",source="s"} 2.0',
+        'penstock_pipeline_lost_total{source="s"} 4.0',
+        'penstock_pipeline_batches_total{source="s"} 2.0',
+        'penstock_pipeline_lag{source="s"} 7.0',
+        'penstock_pipeline_last_batch_age_seconds{source="s"} 3.0',
+        'penstock_pipeline_batch_seconds_bucket{le="0.5",source="s"} 2.0',
+    ):
+        assert line in text
+
+
+def test_pages_are_served_by_their_path() -> None:
+    with serve("127.0.0.1", 0, {"/a": lambda: Answer(b"one")}) as (host, port):
+        with urllib.request.urlopen(f"http://{host}:{port}/a?x", timeout=5) as answer:
+            assert answer.read() == b"one"
+        with pytest.raises(urllib.error.HTTPError, match="404") as caught:
+            urllib.request.urlopen(f"http://{host}:{port}/b", timeout=5)
+        caught.value.close()
+        with pytest.raises(PortTaken), serve(host, port, {}):
+            pass
