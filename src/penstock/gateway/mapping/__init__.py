@@ -3,7 +3,7 @@
 | module       | what is in it                                                                       |
 |--------------|-------------------------------------------------------------------------------------|
 | produce      | `batch_to_entry`: a produced RecordBatch to a PulsarBatch, ready for `send_frame`    |
-| fetch        | `entry_to_batch`: an Entry to a KafkaBatch or a verdict; `placeholder` for a verdict |
+| fetch        | `entry_to_batch`: an Entry to a KafkaBatch or a verdict; `placeholder`, `hole` |
 | undecodable  | `Undecodable`, `Reason`: chunked, encrypted, corrupt, marker, unnumbered            |
 | escape       | headers that are not text, as properties                                            |
 | to_pulsar    | the kernel below `produce`                                                          |
@@ -14,7 +14,7 @@ The mapping is described in docs/gateway/mapping.md.
 
 from __future__ import annotations
 
-from penstock.gateway.mapping.fetch import KafkaBatch, entry_to_batch, placeholder
+from penstock.gateway.mapping.fetch import KafkaBatch, entry_to_batch, hole, placeholder
 from penstock.gateway.mapping.produce import DEFAULT_HEADROOM, PulsarBatch, batch_to_entry
 from penstock.gateway.mapping.undecodable import Reason, Undecodable
 
@@ -26,5 +26,6 @@ __all__ = [
     "Undecodable",
     "batch_to_entry",
     "entry_to_batch",
+    "hole",
     "placeholder",
 ]

@@ -16,7 +16,7 @@ from penstock.wire.kernels import BAD_FIELD, BAD_VARINT, TRUNCATED, ByteArray, I
 from penstock.wire.pulsar import Entry
 from penstock.wire.pulsar.compression import decompress
 
-__all__ = ["KafkaBatch", "entry_to_batch", "placeholder"]
+__all__ = ["KafkaBatch", "entry_to_batch", "hole", "placeholder"]
 
 PLACEHOLDER_HEADER = b"penstock.undecodable"
 """The header of a placeholder; its value is the reason."""
@@ -151,6 +151,20 @@ def placeholder(
     facts[kernel.BASE_TIMESTAMP] = facts[kernel.MAX_TIMESTAMP] = timestamp
     data = memoryview(bytearray(HEAD_SIZE) + records)
     return _finish(data, facts, base_offset, count, leader_epoch)
+
+
+def hole(base_offset: int, next_offset: int) -> KafkaBatch:
+    """Make a batch without records: it takes a client past offsets that hold none, as in Kafka's own logs."""
+    data = memoryview(bytearray(HEAD_SIZE))
+    write_batch_head(
+        data,
+        base_offset=base_offset,
+        last_offset_delta=next_offset - base_offset - 1,
+        base_timestamp=-1,
+        max_timestamp=-1,
+        record_count=0,
+    )
+    return KafkaBatch(data, base_offset, next_offset, 0, -1)
 
 
 def _zigzag(value: int) -> bytes:

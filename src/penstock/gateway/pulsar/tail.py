@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from penstock.brokers.pulsar import Delivery, PulsarClient, Reader
 from penstock.errors import ApiError, ClusterError, InternalError, PenstockError, PulsarRefused, WireError
-from penstock.gateway.mapping import KafkaBatch, Undecodable, entry_to_batch, placeholder
+from penstock.gateway.mapping import KafkaBatch, Undecodable, entry_to_batch, hole, placeholder
 from penstock.gateway.mapping.undecodable import Reason
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.offset_index import OffsetIndex
@@ -145,7 +145,12 @@ class Tail:
         """Ask the broker whether everything that is in the topic has come."""
         assert self._reader is not None
         last, received = await self._reader.last_message_id(), self._reader.received
-        return received is not None and last[:2] <= received[:2]
+        return last.entry_id < 0 or (received is not None and last[:2] <= received[:2])
+
+    def pass_by(self, end: int) -> None:
+        """Go on behind offsets of which nothing is left; a batch without records tells clients so."""
+        self._hold(hole(self.end, end))
+        self.end, self.arrived = end, max(self.arrived, end)
 
     def _let_go(self, offset: int) -> None:
         while self._held and self._held[0].next_offset <= offset:
@@ -207,8 +212,11 @@ class Tail:
             if item.base_offset > self.end and not self._holes:
                 raise ApiError(f"offset {self.end} was removed", error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
             self.end = item.next_offset
-            self._held.append(item)
-            self._size += len(item.data)
+            self._hold(item)
+
+    def _hold(self, batch: KafkaBatch) -> None:
+        self._held.append(batch)
+        self._size += len(batch.data)
 
     def _skip(self, gap: _Gap) -> None:
         """Pass by what is not ours, or lies before our offset; anything else stands in the way."""
@@ -219,7 +227,8 @@ class Tail:
                 f"offset {self.end} cannot be read ({verdict}); seek {_past(gap)}",
                 error_code=ErrorCode.CORRUPT_MESSAGE,
             )
-        self.end = max(self.end, gap.next_offset)
+        if gap.next_offset > self.end:
+            self.pass_by(gap.next_offset)
 
 
 def _past(gap: _Gap) -> str:
