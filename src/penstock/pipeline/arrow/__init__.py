@@ -7,6 +7,7 @@
 | certain | rules of core that a whole column certainly keeps; what is not certain goes the exact way |
 | decode | Kafka records to events |
 | encode | events to Kafka records |
+| buffers | the bytes of a column |
 | found | paths into the JSON data, by one scan for all routes |
 | cells | a value for each row, and of which rows it is not certain |
 | evaluate, calls | the expressions of a plan over columns |

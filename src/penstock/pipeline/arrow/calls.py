@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.pipeline.arrow.buffers import buffers_of
 from penstock.pipeline.arrow.cells import Cells, any_unsure, mask_of
-from penstock.pipeline.arrow.found import Found, Path, Texts, buffers_of, texts_at
+from penstock.pipeline.arrow.found import Found, Path, Texts, texts_at
 from penstock.pipeline.plan.times import FIRST, time_text
 
 if TYPE_CHECKING:

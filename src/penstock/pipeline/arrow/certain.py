@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from penstock.events.media import is_media_type
 from penstock.events.rules import is_uri
 from penstock.events.timestamp import COMMON
+from penstock.pipeline.arrow.buffers import bytes_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +29,7 @@ __all__ = ["certainly_valid", "texts_of"]
 # characters. A colon may only end the scheme.
 _REFERENCE = r"^(?:[A-Za-z][A-Za-z0-9+.\-]*:)?[A-Za-z0-9\-._~!$&'()*+,;=/]+$"
 _TIME = f"^(?:{COMMON})$"
+_SPACE, _DELETE = 0x20, 0x7F
 _FEW = 64
 """A column with at most this many different values is judged by asking for each value once."""
 
@@ -64,6 +66,9 @@ def _mask(found: pa.BooleanArray) -> Mask:
 
 
 def _printable(texts: pa.StringArray) -> Mask:
+    written = bytes_of(texts)
+    if not len(written) or (written.min() >= _SPACE and written.max() < _DELETE):
+        return np.ones(len(texts), dtype=bool)
     # Printable in Unicode's sense leaves out controls, surrogates and noncharacters (core, String).
     return _mask(pc.utf8_is_printable(texts))
 
@@ -74,6 +79,15 @@ def _filled(texts: pa.StringArray) -> Mask:
 
 def _matching(pattern: str) -> Callable[[pa.StringArray], Mask]:
     return lambda texts: _mask(pc.match_substring_regex(texts, pattern))
+
+
+def _source(texts: pa.StringArray) -> Mask:
+    matching = _matching(_REFERENCE)
+    encoded = texts.dictionary_encode()
+    if len(encoded.dictionary) > len(texts) // 4:
+        return matching(texts)
+    verdicts = matching(encoded.dictionary)
+    return np.asarray(verdicts[encoded.indices.to_numpy()], dtype=bool)
 
 
 def _each_value(rule: Callable[[str], bool]) -> Callable[[pa.StringArray], Mask]:
@@ -101,7 +115,7 @@ _RULES: Mapping[str, Callable[[pa.StringArray], Mask]] = {
     "type": _filled,
     "subject": _filled,
     "partitionkey": _filled,
-    "source": _matching(_REFERENCE),
+    "source": _source,
     "time": _matching(_TIME),
     "datacontenttype": _each_value(_is_legal_media_type),
     "dataschema": _each_value(_is_legal_schema),

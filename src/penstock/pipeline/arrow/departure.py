@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.reading import Mode as EventMode
+from penstock.pipeline.arrow.buffers import buffers_of
 from penstock.pipeline.arrow.cells import mask_of
 from penstock.pipeline.arrow.encode import encode_batch
-from penstock.pipeline.arrow.found import buffers_of
 from penstock.pipeline.arrow.route import Kept
 from penstock.pipeline.plan.route import Mode, RoutePlan
 from penstock.pipeline.size import BATCH, LENGTH, RECORD

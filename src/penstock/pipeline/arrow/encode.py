@@ -24,7 +24,9 @@ from penstock.events.media import is_json
 from penstock.events.reading import Mode
 from penstock.events.types import AttributeType
 from penstock.pipeline.arrow.batch import NATIVE_TYPES, STRING, EventColumns
+from penstock.pipeline.arrow.buffers import bytes_of
 from penstock.pipeline.arrow.decode import HEADERS
+from penstock.pipeline.arrow.found import can_scan, find_paths
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Records", "encode_batch", "event_at", "events_of"]
 
 _TYPES: Mapping[int, AttributeType] = {mark: AttributeType(name) for name, mark in NATIVE_TYPES.items()}
+_QUOTE, _BACKSLASH = 0x22, 0x5C
 _ESCAPED = r'["\\]'
 """Legal attributes hold no control characters: these two are all that JSON escapes in them."""
 
@@ -200,7 +203,9 @@ def _with_foreign(own: Rows, there: Mask, offsets: Rows, base: int) -> Rows:
 def _can_be_spliced(events: EventColumns) -> Mask:
     certain = np.ones(events.rows, dtype=bool)
     for texts in events.attributes.values():
-        certain &= ~_mask(pc.match_substring_regex(texts, _ESCAPED).fill_null(False))
+        written = bytes_of(texts)
+        if (written == _QUOTE).any() or (written == _BACKSLASH).any():
+            certain &= ~_mask(pc.match_substring_regex(texts, _ESCAPED).fill_null(False))
     for marks in events.types.values():
         certain &= _mask(pc.equal(marks, STRING))
     return certain & _is_json_data(events)
@@ -219,6 +224,9 @@ def _is_json_data(events: EventColumns) -> Mask:
     parsed = _mask(events.data_is_json) & (declared | _mask(media_types.is_null()))
     good |= parsed
     unknown = np.flatnonzero(declared & ~good)
+    if len(unknown) and can_scan():
+        good[unknown] = find_paths(events.data, unknown, ()).valid
+        unknown = unknown[~good[unknown]]
     good[unknown] = [_is_json_text(raw) for raw in events.data.take(pa.array(unknown)).to_pylist()]
     return good
 

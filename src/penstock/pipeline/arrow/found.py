@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import MissingExtra
+from penstock.pipeline.arrow.buffers import buffers_of
 from penstock.pipeline.plan.nodes import Step
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
     Rows = NDArray[np.int64]
 
-__all__ = ["Found", "Path", "Texts", "buffers_of", "can_scan", "find_paths", "texts_at"]
+__all__ = ["Found", "Path", "Texts", "can_scan", "find_paths", "texts_at"]
 
 Path = tuple[Step, ...]
 
@@ -82,17 +83,6 @@ def find_paths(data: pa.BinaryArray, rows: Rows, paths: Iterable[Path]) -> Found
     stack = np.zeros(STACK_SIZE, dtype=np.int64)
     scan_json(buffer, offsets, rows, trie.copy(), names, status, cells.reshape(-1), stack)
     return Found(status == VALID, buffer, slots, cells)
-
-
-def buffers_of(array: pa.Array) -> tuple[NDArray[np.uint8], Rows]:
-    """Give the bytes of a binary or text array, and where each row begins and the last one ends."""
-    wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
-    _, offsets, content = array.buffers()
-    if not len(array) or content is None:
-        return np.empty(0, dtype=np.uint8), np.zeros(len(array) + 1, dtype=np.int64)
-    numbers = np.frombuffer(offsets, dtype=np.int64 if wide else np.int32)
-    places = numbers[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    return np.frombuffer(content, dtype=np.uint8), places
 
 
 def texts_at(texts: Texts, there: Mask) -> pa.StringArray:
