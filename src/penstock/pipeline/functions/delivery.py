@@ -117,9 +117,9 @@ class _Queue:
         """Take back what was not settled."""
         self._held = sorted([*self._held, *waiting], key=lambda each: each.number)
 
-    def next_due(self) -> float:
-        """Give when the first record may be tried."""
-        return min(each.due for each in self._held)
+    def next_due(self, now: float) -> float:
+        """Give when the first record may be tried; what stands behind another is due with it."""
+        return min((each.due for each in self._held if each.due > now), default=now)
 
 
 def deliver(
@@ -137,9 +137,10 @@ def deliver(
     settled: dict[int, Settled[Answer]] = {}
     queue = _Queue(groups)
     while queue:
-        batch = queue.take(size, clock.now())
+        now = clock.now()
+        batch = queue.take(size, now)
         if not batch:
-            clock.sleep(max(0.0, queue.next_due() - clock.now()))
+            clock.sleep(queue.next_due(now) - now)
             continue
         answers = call([each.number for each in batch])
         queue.put_back(_sort_out(batch, answers, settled, retries, clock.now()))

@@ -28,9 +28,11 @@ from penstock.pipeline.functions.progress import NOWHERE, ProgressMark
 
 __all__ = ["Bounds", "Failure", "FunctionProcess", "Settings", "process_of"]
 
+MEMORY: Final = "function-memory"
 _TICK: Final = 0.05
 _CHUNK: Final = 1 << 20
 _GRACE: Final = 5.0
+_CLOSED: Final = -1
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _SECRETS: Final = ("PYTHON_WORKER_FACTORY", "PYSPARK_GATEWAY", "_SPARK_AUTH")
 """Spark's own words in the environment of a worker: a function has no business with them."""
@@ -78,16 +80,22 @@ class FunctionProcess:
 
     def call(self, parcels: Sequence[Parcel]) -> list[Any] | Failure:
         """Run one batch; PipelineError if the function cannot even be loaded."""
-        running = self._running = self._running or self._started()
-        answer = running.ask(dump(list(parcels)), self._bounds.seconds)
+        frame, was_used = dump(list(parcels)), self._running is not None
+        answer = self._asked(frame)
+        if was_used and isinstance(answer, Failure) and answer.code == MEMORY:
+            answer = self._asked(frame)  # it may be what earlier calls left behind: once more, afresh
         if isinstance(answer, Failure):
-            self.close()
             return answer
-        if running.megabytes() > self._bounds.megabytes:
-            self.close()  # it leaks from call to call: what it answered is good, the next one starts afresh
         if answer[0] == "failed":
             return Failure(*answer[1:])
         return list(answer[1])
+
+    def _asked(self, frame: bytes) -> Any:
+        running = self._running = self._running or self._started()
+        answer = running.ask(frame, self._bounds.seconds)
+        if isinstance(answer, Failure) or running.megabytes() > self._bounds.megabytes:
+            self.close()
+        return answer
 
     def check(self) -> None:
         """Load the function now; PipelineError if that fails."""
@@ -186,7 +194,7 @@ class _Running:
                 raise BrokenPipeError
             if self.megabytes() > self._megabytes:
                 reason = f"the process uses more than its {self._megabytes} megabytes"
-                raise _Stopped("function-memory", reason)
+                raise _Stopped(MEMORY, reason)
 
     def megabytes(self) -> int:
         """Give the resident memory of the child; 0 where the system does not tell."""
@@ -206,14 +214,15 @@ class _Running:
         return f"the process ended with exit code {status}"
 
     def kill(self) -> None:
-        """End the child and what it started."""
+        """End the child and what it started; a second time it does nothing."""
+        if self._to == _CLOSED:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        for descriptor in (self._to, self._from):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-        self._to = self._from = -1
+        os.close(self._to)
+        os.close(self._from)
+        self._to = self._from = _CLOSED
         self._mark.close()
 
 

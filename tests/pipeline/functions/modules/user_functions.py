@@ -1,0 +1,208 @@
+"""Functions as users write them, good and bad; each acts up at the event whose data says so."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.events import CloudEvent, Dead, Drop, Emit, Event, EventBatch, Json, Retry
+from penstock.events import content as event_content
+from penstock.events.event_headers import Provenance
+
+LEAK: list[bytes] = []
+
+
+def is_bad(event: Event) -> bool:
+    return bool(event.attribute("bad"))
+
+
+def same(batch: EventBatch) -> Iterable[Event]:
+    return batch.records
+
+
+def enlarge(batch: EventBatch) -> Iterator[CloudEvent]:
+    for event in batch:
+        yield event.to_cloudevent().replace({"size": "large"})
+
+
+def rekey(batch: EventBatch) -> Iterator[CloudEvent]:
+    for event in batch:
+        yield event.to_cloudevent().replace({"partitionkey": "new"})
+
+
+def split(batch: EventBatch) -> Iterator[Emit]:
+    for event in batch:
+        made = Event("made", {"event-type": "kind=made", "app": "x"}, b"y")
+        yield Emit(event, event, event.to_cloudevent().replace(data=Json({"part": 2})), made)
+
+
+def decide(batch: EventBatch) -> Iterator[object]:
+    outcomes = {"dead": Dead("never"), "drop": Drop("not wanted"), "retry": Retry("later")}
+    for event in batch:
+        yield outcomes.get(str(event.attribute("want")), event)
+
+
+def tries(batch: EventBatch) -> Iterator[object]:
+    """Note each call in a file; an event that is to be tried again says how often."""
+    for event in batch:
+        with Path(os.environ["CALLS"]).open("a") as calls:
+            calls.write(f"{event.id}\n")
+        so_far = Path(os.environ["CALLS"]).read_text().splitlines().count(str(event.id))
+        yield event if so_far > (event.attribute_int("retries") or 0) else Retry("not yet")
+
+
+def throws(batch: EventBatch) -> Iterator[Event]:
+    for event in batch:
+        if is_bad(event):
+            raise ValueError(f"cannot take {event.id} \udfff")
+        yield event
+
+
+def throws_at_the_end(batch: EventBatch) -> list[Event]:
+    if any(map(is_bad, list(batch))):
+        raise ValueError("one of them is bad")
+    return list(batch)
+
+
+def leaves(batch: EventBatch) -> Iterator[Event]:
+    for event in batch:
+        if is_bad(event):
+            sys.exit(3)
+        yield event
+
+
+def exits(batch: EventBatch) -> Iterator[Event]:
+    for event in batch:
+        if is_bad(event):
+            os._exit(3)
+        yield event
+
+
+def dies(batch: EventBatch) -> Iterator[Event]:
+    for event in batch:
+        if is_bad(event):
+            os.abort()
+        yield event
+
+
+def hangs(batch: EventBatch) -> Iterator[Event]:
+    for event in batch:
+        while is_bad(event):
+            time.sleep(1)
+        yield event
+
+
+def eats(batch: EventBatch) -> Iterator[Event]:
+    for event in batch:
+        while is_bad(event):
+            LEAK.append(os.urandom(1 << 20))
+        yield event
+
+
+def leaks(batch: EventBatch) -> Iterator[CloudEvent]:
+    for event in batch:
+        LEAK.append(os.urandom(40 << 20))
+        yield event.to_cloudevent().replace({"pid": str(os.getpid())})
+
+
+def says_its_pid(batch: EventBatch) -> Iterator[CloudEvent]:
+    for event in batch:
+        yield event.to_cloudevent().replace({"pid": str(os.getpid())})
+
+
+def forgets(batch: EventBatch) -> list[Event]:
+    return [event for event in batch if not is_bad(event)]
+
+
+def never_ends(batch: EventBatch) -> Iterator[Event]:
+    while True:
+        yield batch.records[0]
+
+
+def returns_nothing(batch: EventBatch) -> None:
+    list(batch)
+
+
+def returns_objects(batch: EventBatch) -> Iterator[Any]:
+    for event in batch:
+        yield object() if is_bad(event) else event
+
+
+def unwritable(batch: EventBatch) -> Iterator[CloudEvent]:
+    for event in batch:
+        value: Any = object() if is_bad(event) else 1
+        yield event.to_cloudevent().replace(data=Json(value))
+
+
+def illegal(batch: EventBatch) -> Iterator[CloudEvent]:
+    for event in batch:
+        attributes = dict(event.to_cloudevent().attributes)
+        yield CloudEvent.unchecked({**attributes, "Not-Legal": "x"} if is_bad(event) else attributes)
+
+
+def floods(batch: EventBatch) -> Iterator[CloudEvent]:
+    for event in batch:
+        yield event.to_cloudevent().replace(data=bytes(3 << 20 if is_bad(event) else 1))
+
+
+def prints(batch: EventBatch) -> Iterator[Event]:
+    log = logging.getLogger("shop")
+    log.warning("before")
+    for event in batch:
+        print("printed")  # noqa: T201 - as users do
+        os.write(1, b"raw\n")
+        log.debug("looking closely")
+        log.info("looking")
+        yield event
+
+
+def counts_parses(batch: EventBatch) -> Iterator[CloudEvent]:
+    parsed: list[bytes] = []
+    original = event_content.loads
+
+    def counting(raw: bytes) -> Any:
+        parsed.append(raw)
+        return original(raw)
+
+    event_content.loads = counting
+    try:
+        for event in batch:
+            parsed.clear()
+            asked = (event.attribute("a"), event.attribute_int("b"), event.attributes()["a"])
+            event.to_cloudevent().json()
+            yield event.to_cloudevent().replace({"parses": len(parsed), "asked": str(asked)})
+    finally:
+        event_content.loads = original
+
+
+def looks(batch: EventBatch) -> Iterator[CloudEvent]:
+    for event in batch:
+        seen = (event.path, event.source_address, event.header("app"), event.timestamp.isoformat())
+        yield event.to_cloudevent().replace(
+            {"seen": str(seen), "list": str(batch.envelope.event_type), "listid": batch.envelope.id}
+        )
+
+
+def adds_a_header(batch: EventBatch) -> Iterator[Event]:
+    for event in batch:
+        yield event.appended({"trace": "t"}, by=Provenance.INVOKER)
+
+
+def starts_another(batch: EventBatch) -> Iterator[Event]:
+    """Leave a process behind that holds the pipe, then die."""
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(1)
+
+
+def key_of(event: CloudEvent) -> str | bytes | None:
+    return {"text": "k-" + event.id, "bytes": b"\xff", "none": None}[event.get("keyed") or "text"]
+
+
+def bad_key(event: CloudEvent) -> int:
+    return 7

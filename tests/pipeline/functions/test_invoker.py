@@ -1,0 +1,281 @@
+"""Functions in their real process: what becomes of each event, whatever the function does."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock.errors import PipelineError
+from penstock.events import CloudEvent
+from penstock.pipeline.functions.delivery import Retries
+from penstock.pipeline.functions.invoker import FunctionInvoker
+from penstock.pipeline.functions.process import Bounds, process_of
+from penstock.pipeline.functions.receipts import TYPE, Receipts
+from penstock.pipeline.plan.identity import derived_id
+from penstock.pipeline.ports import Invoked, Routed, Target
+
+Make = Callable[..., FunctionInvoker]
+MakeRouted = Callable[..., Routed]
+
+
+def starts(invoker: FunctionInvoker) -> int:
+    return process_of(invoker.settings, invoker.bounds).starts
+
+
+def some(routed: MakeRouted, bad: int = 13, count: int = 20) -> list[Routed]:
+    return [routed(number, {"bad": number == bad}) for number in range(count)]
+
+
+def codes(results: list[Invoked]) -> dict[int, str]:
+    return {number: str(result.code) for number, result in enumerate(results) if result.code is not None}
+
+
+# What a function emits
+
+
+def test_an_event_that_is_not_changed_keeps_its_id_key_and_headers(invoker: Make, routed: MakeRouted) -> None:
+    given = routed(1)
+    (result,) = invoker("same")([given])
+    assert result.events == (given.event,)
+    assert (result.keys, result.headers) == ((b"k",), ((("app", b"x"),),))
+    assert (result.code, result.attempts, result.receipt) == (None, 1, None)
+
+
+def test_a_transformed_event_has_a_derived_id_and_says_where_it_came_from(
+    invoker: Make, routed: MakeRouted
+) -> None:
+    (result,) = invoker("enlarge")([routed(1)])
+    (event,) = result.events
+    assert event.id == derived_id("r", "/shop", "e1", 0)
+    assert (event.get("causationid"), event.get("size")) == ("e1", "large")
+
+
+def test_the_id_comes_from_the_event_as_it_was_read(invoker: Make, routed: MakeRouted) -> None:
+    given = routed(1)
+    changed = given.event.replace({"id": derived_id("r", "/shop", "e1"), "causationid": "e1", "source": "/x"})
+    (same,) = invoker("same")(
+        [Routed(event=changed, key=None, headers=(), record=given.record, origin=given.origin)]
+    )
+    (more,) = invoker("enlarge")(
+        [Routed(event=changed, key=None, headers=(), record=given.record, origin=given.origin)]
+    )
+    assert [event.id for event in (*same.events, *more.events)] == [derived_id("r", "/shop", "e1")] * 2
+
+
+def test_only_another_partitionkey_is_no_change(invoker: Make, routed: MakeRouted) -> None:
+    (result,) = invoker("rekey", key_from_partitionkey=True)([routed(1, partitionkey="old")])
+    assert [(event.id, event.get("partitionkey")) for event in result.events] == [("e1", "new")]
+    assert result.keys == (b"new",)
+
+
+def test_one_record_may_become_many_each_with_an_id_of_its_own(invoker: Make, routed: MakeRouted) -> None:
+    (result,) = invoker("split")([routed(1)])
+    ids = [event.id for event in result.events]
+    assert ids == ["e1", *(derived_id("r", "/shop", "e1", number) for number in (1, 2, 3))]
+    assert [event.type for event in result.events] == ["placed", "placed", "placed", "made"]
+    assert result.events[2].json() == {"part": 2}
+    assert result.headers is not None
+    assert result.headers[3] == (("app", b"x"),)
+
+
+def test_the_outcomes_of_a_batch(invoker: Make, routed: MakeRouted) -> None:
+    wants = ("emit", "dead", "drop", "retry")
+    emitted, dead, dropped, retried = invoker("decide")([routed(n, {"want": w}) for n, w in enumerate(wants)])
+    assert len(emitted.events) == 1
+    assert (dead.code, dead.reason) == ("function-dead", "never")
+    assert (dropped.events, dropped.code) == ((), None)
+    assert (retried.code, retried.reason, retried.attempts) == ("retries-exhausted", "later", 1)
+
+
+def test_a_function_may_add_a_header(invoker: Make, routed: MakeRouted) -> None:
+    (result,) = invoker("adds_a_header")([routed(1)])
+    assert result.events[0].id == "e1"
+    assert result.headers == ((("app", b"x"), ("trace", b"t")),)
+
+
+def test_what_a_function_sees(invoker: Make, routed: MakeRouted) -> None:
+    (result,) = invoker("looks")([routed(5)])
+    event = result.events[0]
+    assert event.get("seen") == str(("orders", "orders/3/5", "x", "1970-01-01T00:00:01+00:00"))
+    assert (event.get("list"), event.get("listid")) == ("class=list;kind=records", "r/orders/3/5+1")
+
+
+def test_a_body_is_parsed_once_whoever_asks(invoker: Make, routed: MakeRouted) -> None:
+    results = invoker("counts_parses")([routed(n, {"a": 1, "b": n}) for n in range(3)])
+    assert [result.events[0].integer("parses") for result in results] == [1, 1, 1]
+    assert results[2].events[0].get("asked") == "(1, 2, 1)"
+
+
+def test_a_key_function_sees_the_output(invoker: Make, routed: MakeRouted) -> None:
+    make = invoker("enlarge", key="key_of")
+    results = make([routed(n, keyed=word) for n, word in enumerate(("text", "bytes", "none"))])
+    assert [result.keys for result in results] == [
+        (f"k-{derived_id('r', '/shop', 'e0')}".encode(),),
+        (b"\xff",),
+        (None,),
+    ]
+
+
+def test_a_key_function_alone_leaves_the_event_as_it_is(invoker: Make, routed: MakeRouted) -> None:
+    (result,) = invoker(None, key="key_of")([routed(1)])
+    assert (result.events[0].id, result.keys) == ("e1", (b"k-e1",))
+    (wrong,) = invoker(None, key="bad_key")([routed(1)])
+    assert (wrong.code, wrong.reason) == (
+        "function-result",
+        "the key is a int; next: return bytes, text or None",
+    )
+
+
+# What a function does wrong
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "reason"),
+    [
+        ("throws", "function-error", "ValueError: cannot take e13"),
+        ("throws_at_the_end", "function-error", "ValueError: one of them is bad"),
+        ("leaves", "function-error", "SystemExit: 3"),
+        ("exits", "function-exit", "ended with exit code 3"),
+        ("dies", "function-exit", "ended by SIGABRT"),
+        ("forgets", "function-result", "returned 0 outcomes for 1 records"),
+        ("returns_objects", "function-result", "returned object for record 0"),
+        ("unwritable", "function-result", "cannot be written as JSON"),
+        ("illegal", "function-result", "'Not-Legal' is not legal"),
+        ("floods", "function-output", "bytes of output; the limit is 1048576"),
+    ],
+)
+def test_only_the_record_that_is_to_blame_is_dead(
+    invoker: Make, routed: MakeRouted, function: str, code: str, reason: str
+) -> None:
+    results = invoker(function)(some(routed))
+    assert codes(results) == {13: code}
+    assert reason in results[13].reason
+    assert all(len(result.events) == 1 for number, result in enumerate(results) if number != 13)
+
+
+def test_a_traceback_starts_in_the_function(invoker: Make, routed: MakeRouted) -> None:
+    (result,) = invoker("throws")([routed(1, {"bad": True})])
+    assert "user_functions.py" in result.reason
+    assert "penstock" not in result.reason.replace("user_functions.py", "").split("in throws")[1]
+    assert "program.py" not in result.reason
+
+
+@pytest.mark.parametrize("function", ["never_ends", "returns_nothing"])
+def test_a_function_that_answers_nothing_useful_kills_its_records_only(
+    invoker: Make, routed: MakeRouted, function: str
+) -> None:
+    results = invoker(function)(some(routed, count=3))
+    assert codes(results) == dict.fromkeys(range(3), "function-result")
+
+
+def test_a_function_that_hangs_is_ended_and_found_in_two_calls(invoker: Make, routed: MakeRouted) -> None:
+    hanging = invoker("hangs", bounds=Bounds(seconds=1))
+    results = hanging(some(routed))
+    assert codes(results) == {13: "function-timeout"}
+    assert starts(hanging) == 3
+
+
+def test_a_function_that_eats_memory_is_ended(invoker: Make, routed: MakeRouted) -> None:
+    results = invoker("eats", bounds=Bounds(seconds=20, megabytes=150))(some(routed, count=15))
+    assert codes(results) == {13: "function-memory"}
+    assert "150 megabytes" in results[13].reason
+
+
+def test_a_leak_from_call_to_call_costs_a_new_process_and_no_event(invoker: Make, routed: MakeRouted) -> None:
+    leaking = invoker("leaks", batch=1, bounds=Bounds(seconds=20, megabytes=150))
+    results = leaking([routed(n) for n in range(8)])
+    assert codes(results) == {}
+    assert len({result.events[0].get("pid") for result in results}) == starts(leaking) > 1
+
+
+def test_what_a_function_started_ends_with_it(invoker: Make, routed: MakeRouted) -> None:
+    (result,) = invoker("starts_another")([routed(1)])
+    assert (result.code, result.reason) == ("function-exit", "the process ended with exit code 1")
+    left = [
+        p for p in psutil.process_iter(["cmdline"]) if "functions.child" in " ".join(p.info["cmdline"] or ())
+    ]
+    assert all(process.parent() is not None and process.parent().pid == os.getpid() for process in left)
+
+
+def test_one_process_serves_all_calls_of_a_route(invoker: Make, routed: MakeRouted) -> None:
+    make = invoker("says_its_pid", batch=2)
+    results = make([routed(n) for n in range(6)]) + pickle.loads(pickle.dumps(make))([routed(7)])
+    assert len({result.events[0].get("pid") for result in results}) == 1
+    assert starts(make) == 1
+
+
+def test_a_module_that_cannot_be_loaded_stops_the_job_with_its_traceback(invoker: Make) -> None:
+    with pytest.raises(PipelineError, match="cannot be loaded") as caught:
+        invoker("not_there").check()
+    assert "has no function not_there" in str(caught.value.why)
+
+
+# Retries
+
+
+@pytest.mark.parametrize(
+    ("ordering", "calls"),
+    [
+        ("none", "e0 e1 e2 e3 e0"),
+        ("partition", "e0 e1 e2 e3 e0 e1 e2 e3"),
+        ("key", "e0 e1 e2 e3 e0 e2"),
+    ],
+)
+def test_a_record_that_is_tried_again_holds_back_what_must_stay_behind_it(
+    invoker: Make,
+    routed: MakeRouted,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ordering: str,
+    calls: str,
+) -> None:
+    noted = tmp_path / "calls"
+    monkeypatch.setenv("CALLS", str(noted))
+    make = invoker("tries", ordering=ordering, retries=Retries(retry=3, delay=0.01))
+    events = [routed(n, {"retries": int(n == 0)}, key=b"ab"[n % 2 : n % 2 + 1]) for n in range(4)]
+    results = make(events)
+    assert noted.read_text().split() == calls.split()
+    assert [result.attempts for result in results] == [2, 1, 1, 1]
+    assert codes(results) == {}
+
+
+def test_retries_end(
+    invoker: Make, routed: MakeRouted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    (result,) = invoker("tries", retries=Retries(retry=2, delay=0.01))([routed(1, {"retries": 9})])
+    assert (result.code, result.reason, result.attempts) == ("retries-exhausted", "not yet", 3)
+
+
+# Receipts and logs
+
+
+@pytest.mark.parametrize(("want", "outcome"), [("emit", "emitted"), ("drop", "dropped"), ("dead", "dead")])
+def test_a_receipt_says_what_became_of_the_event(
+    invoker: Make, routed: MakeRouted, want: str, outcome: str
+) -> None:
+    target = Target(topic="done", sink=1)
+    make = invoker("decide", receipts=Receipts(pipeline="My shop", route="r", channels={"orderDone": target}))
+    (result,) = make([routed(1, {"want": want}, receiptqueue="orderDone")])
+    assert result.receipt is not None
+    assert result.receipt.target == target
+    event = CloudEvent(result.receipt.event.attributes, result.receipt.event.data)
+    assert (event.type, event.source, event.get("causationid")) == (TYPE, "/penstock/My%20shop", "e1")
+    told: Any = event.json()
+    assert (told["id"], told["outcome"], told["attempts"]) == ("e1", outcome, 1)
+    assert told["events"] == (["e1"] if want == "emit" else [])
+
+
+def test_a_receipt_is_sent_to_channels_of_the_contract_only(
+    invoker: Make, routed: MakeRouted, caplog: pytest.LogCaptureFixture
+) -> None:
+    make = invoker("same", receipts=Receipts(pipeline="shop", route="r", channels={}))
+    other, plain = make([routed(1, receiptqueue="elsewhere"), routed(2)])
+    assert (other.receipt, other.unfollowed, plain.unfollowed) == (None, True, False)
+    assert "'e1' asks for a receipt on 'elsewhere'" in caplog.text
