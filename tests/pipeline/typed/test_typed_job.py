@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,10 +48,12 @@ V2 = {**V1, "fields": [*V1["fields"], {"name": "coupon", "type": ["null", "strin
 class Cluster:
     """The servers as other programs see them, and the shop's pipeline on them."""
 
-    def __init__(self, shop: Any, kafka: Kafka, registry: Registry, spark: SparkSession) -> None:
+    def __init__(
+        self, shop: Any, kafka: Kafka, registry: Registry, spark: SparkSession, schemas: SchemaRegistryClient
+    ) -> None:
         self.shop, self.kafka, self.registry, self.spark = shop, kafka, registry, spark
+        self.schemas = schemas
         shop.prefix = f"{uuid.uuid4().hex[:8]}."
-        self.schemas = SchemaRegistryClient({"url": registry.url})
         self.options = {**kafka.client_options(), "log_level": "0"}
 
     def topic(self, name: str) -> str:
@@ -86,13 +88,11 @@ class Cluster:
     def run(self, **routes: Any) -> Totals:
         path = self.shop.pipeline(routes)
         context = {
-            "servers": {
-                "kafka": {"kind": "kafka", "address": self.kafka.bootstrap},
-                "registry": {"kind": "registry", "address": self.registry.url},
-            }
+            "servers": {"kafka": {"kind": "kafka", "address": self.kafka.bootstrap}},
+            "registry": {"address": self.registry.url},
         }
         (self.shop.folder / "penstock.yaml").write_text(json.dumps({"contexts": {"test": context}}))
-        config = load(context=None, contract=None, overrides=(), folder=self.shop.folder)
+        config = load(start=self.shop.folder)
         with Job(load_pipeline(path, context=config.context()), JobOptions(once=True)) as job:
             job.prepare()
             job.run(self.spark)
@@ -112,8 +112,9 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(shop: Any, kafka: Kafka, registry: Registry, spark: SparkSession) -> Cluster:
-    return Cluster(shop, kafka, registry, spark)
+def cluster(shop: Any, kafka: Kafka, registry: Registry, spark: SparkSession) -> Iterator[Cluster]:
+    with SchemaRegistryClient({"url": registry.url}) as schemas:
+        yield Cluster(shop, kafka, registry, spark, schemas)
 
 
 def event(
