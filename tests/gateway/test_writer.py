@@ -29,6 +29,9 @@ class FakeProducer:
         self.receipts: list[tuple[int, asyncio.Future[Receipt]]] = []
 
     async def send(self, *payload: Any, sequence_id: int | None, **more: Any) -> asyncio.Future[Receipt]:
+        return self.send_nowait(*payload, sequence_id=sequence_id, **more)
+
+    def send_nowait(self, *payload: Any, sequence_id: int | None, **more: Any) -> asyncio.Future[Receipt]:
         number = len(self.receipts) if sequence_id is None else sequence_id
         receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self.receipts.append((number, receipt))

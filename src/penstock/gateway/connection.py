@@ -23,9 +23,14 @@ class Slot:
 
     header: RequestHeader
     frame: memoryview
+    """In the buffer of the socket, which the next bytes overwrite: to be kept if it is needed longer."""
     size: int
     answer: Sequence[Buffer] | None = field(default=None)
     """None until it is known; empty if the client wants none."""
+
+    def keep(self) -> None:
+        """Copy the frame out of the buffer of the socket."""
+        self.frame = memoryview(bytes(self.frame))
 
 
 class Connection:
@@ -43,9 +48,7 @@ class Connection:
     def requests(self) -> Iterator[Slot]:
         """Give a slot for every whole request that has come; WireError if the bytes make no sense."""
         for frame in self.input.frames():
-            # The frame lives in the input buffer, which the next bytes will overwrite.
-            kept = memoryview(bytes(frame))
-            slot = Slot(decode_request_header(kept), kept, len(kept))
+            slot = Slot(decode_request_header(frame), frame, len(frame))
             self._slots.append(slot)
             self.bytes_under_way += slot.size
             yield slot

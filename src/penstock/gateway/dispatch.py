@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from penstock.gateway.apis import (
     api_versions,
@@ -37,7 +36,7 @@ from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.wire.kafka import APIS, RequestHeader, decode_produce, decode_request
 from penstock.wire.kafka.apis import API_VERSIONS, PRODUCE, PRODUCE_ADVERTISED_FROM
 
-__all__ = ["HANDLERS", "Unserved", "advertised", "serve"]
+__all__ = ["HANDLERS", "Unserved", "advertised", "is_served", "read_request", "serve"]
 
 _MODULES = (
     *(api_versions, create_partitions, create_topics, delete_records, delete_topics, describe_cluster),
@@ -47,6 +46,10 @@ _MODULES = (
     *(describe_groups, list_groups, delete_groups),
 )
 HANDLERS: Final[Mapping[int, Handler]] = {module.API.key: module.API for module in _MODULES}
+
+
+_DECODERS: Final[Mapping[int, Callable[[RequestHeader, memoryview], Any]]] = {PRODUCE: decode_produce}
+"""The requests that are read by hand."""
 
 
 class Unserved(Exception):
@@ -68,22 +71,31 @@ async def serve(
     frame: memoryview,
     listener: str,
     services: Services,
-    turn: asyncio.Lock | None = None,
     client_host: str = "",
 ) -> Body:
     """Decode and serve one request; Unserved if nobody serves it."""
     handler = HANDLERS.get(header.api_key)
-    if handler is None or not handler.lowest <= header.api_version <= handler.highest:
+    if handler is None or handler.handle is None or not is_served(header):
         if header.api_key == API_VERSIONS:
             return api_versions.unsupported(services)
         name = APIS[header.api_key].name if header.api_key in APIS else str(header.api_key)
         raise Unserved(f"{name} v{header.api_version}")
-    request = Request(
+    return await handler.handle(read_request(header, frame, listener, client_host), services)
+
+
+def is_served(header: RequestHeader) -> bool:
+    """Say whether an API is served in this version."""
+    handler = HANDLERS.get(header.api_key)
+    return handler is not None and handler.lowest <= header.api_version <= handler.highest
+
+
+def read_request(header: RequestHeader, frame: memoryview, listener: str, client_host: str) -> Request:
+    """Decode a request."""
+    decode = _DECODERS.get(header.api_key, decode_request)
+    return Request(
         version=header.api_version,
-        body=decode_produce(header, frame) if header.api_key == PRODUCE else decode_request(header, frame),
+        body=decode(header, frame),
         listener=listener,
         client_id=header.client_id,
         client_host=client_host,
-        turn=turn or asyncio.Lock(),
     )
-    return await handler.handle(request, services)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.gateway.groups.ports import Groups, NoGroups
 from penstock.gateway.ports import Cluster, Log, Producers, Topics
@@ -43,8 +42,7 @@ class Services:
     """Key, lowest and highest version of every API served."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """One request: its version, its decoded body, and through which listener it came."""
 
     version: int
@@ -52,8 +50,6 @@ class Request:
     listener: str
     client_id: str | None = None
     client_host: str = ""
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held, in the order of the requests of a connection, by those whose order matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +59,5 @@ class Handler:
     key: int
     lowest: int
     highest: int
-    handle: Callable[[Request, Services], Awaitable[Body]]
+    handle: Callable[[Request, Services], Awaitable[Body]] | None
+    """None for Produce, which the server begins in the order of the requests."""

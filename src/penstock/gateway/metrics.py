@@ -5,6 +5,8 @@ Requests are counted as they are served; what already has a number somewhere is 
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -188,7 +190,7 @@ class Counted:
         setattr(self, name, counted)  # asked once
         return counted
 
-    def _counting(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def _counting(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         async def wait(result: Awaitable[Any]) -> Any:
             try:
                 return await result
@@ -196,12 +198,21 @@ class Counted:
                 self._refused(name, exc.error_code)
                 raise
 
-        def counting(*args: Any, **options: Any) -> Awaitable[Any]:
+        def heard(future: asyncio.Future[Any]) -> None:
+            error = None if future.cancelled() else future.exception()
+            if isinstance(error, ApiError | RecordsError):
+                self._refused(name, error.error_code)
+
+        def counting(*args: Any, **options: Any) -> Any:
             # A port may refuse at once: `append` does, to keep the order of its calls.
             try:
-                return wait(call(*args, **options))
+                result = call(*args, **options)
             except (ApiError, RecordsError) as exc:
                 self._refused(name, exc.error_code)
                 raise
+            if isinstance(result, asyncio.Future):
+                result.add_done_callback(heard)
+                return result
+            return wait(result) if inspect.isawaitable(result) else result
 
         return counting

@@ -107,6 +107,9 @@ class Topics(Protocol):
     async def by_id(self, topic_id: UUID) -> Topic | None:
         """Give one topic by its id."""
 
+    def known(self, topic_id: UUID) -> Topic | None:
+        """Give one topic by its id, if nothing has to be looked up for it."""
+
     async def create(self, topic: NewTopic, *, validate_only: bool = False) -> Topic:
         """Make a topic."""
 
@@ -129,7 +132,8 @@ class Log(Protocol):
     def append(self, topic: str, partition: int, batch: RecordBatch) -> Awaitable[Appended]:
         """Begin to append a batch, in the order of the calls; await where it went.
 
-        A caller that cancels gives the batch up if it has not been sent yet.
+        The bytes of the batch are the caller's again when this returns. A caller that cancels gives the
+        batch up if it has not been sent yet.
         """
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Slice:

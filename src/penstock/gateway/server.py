@@ -1,8 +1,9 @@
 """The sockets of the gateway: each connection one ordered pipeline, with bounds on all that is under way.
 
 As in Kafka a request is served when those before it have been; only Produce requests are under way together,
-begun in their order. Reading stops while a connection, or all of them together, have too much under way, or
-while a client does not read its answers. `drain` lets what is under way finish.
+begun in their order, straight out of the buffer of the socket if nothing has to be waited for. Reading stops
+while a connection, or all of them together, have too much under way, or while a client does not read its
+answers. `drain` lets what is under way finish.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from penstock.errors import PenstockError, WireError
+from penstock.gateway.apis import produce
 from penstock.gateway.connection import Connection, Slot
-from penstock.gateway.dispatch import Unserved, serve
-from penstock.gateway.handler import Services
+from penstock.gateway.dispatch import Unserved, is_served, read_request, serve
+from penstock.gateway.handler import Body, Request, Services
 from penstock.gateway.observer import Observer
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka import APIS, response_pieces
@@ -29,6 +31,7 @@ __all__ = ["Limits", "Server"]
 log = logging.getLogger("penstock.gateway")
 
 _READ_SIZE = 256 * 1024
+_SHORTEST_WAIT = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,9 @@ class Server:
         self.bytes_under_way = 0
         """Of the requests of all connections, also of those that are gone."""
         self.tasks: set[asyncio.Task[None]] = set()
+        self.producing = 0
+        """Produce requests under way: they have no task."""
+        self._quiet = asyncio.Event()
         self.draining = False
         self._server: asyncio.Server | None = None
 
@@ -78,13 +84,28 @@ class Server:
         self.draining = True
         for client in self.clients:
             client.regulate()
-        if self.tasks:
-            await asyncio.wait(self.tasks, timeout=timeout)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._finish()
         for client in list(self.clients):
             client.close()
         if self._server is not None:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._server.wait_closed(), timeout)
+
+    async def _finish(self) -> None:
+        while self.tasks or self.producing:
+            if self.tasks:
+                await asyncio.wait(self.tasks)
+            else:
+                self._quiet.clear()
+                await self._quiet.wait()
+
+    def produced(self, size: int) -> None:
+        """Count a Produce request that has ended."""
+        self.producing -= 1
+        self._quiet.set()
+        self.count(-size)
 
     def count(self, size: int) -> None:
         """Take in, or give back, bytes of requests; others may read again when there is room again."""
@@ -113,6 +134,14 @@ class Client(asyncio.BufferedProtocol):
         self._active = time.monotonic()
         self._idle: asyncio.TimerHandle | None = None
         self._turn = asyncio.Lock()
+        """Held, in their order, by Produce requests that have to wait before they can begin."""
+        self._unbegun = 0
+        """How many of these there are: no other may overtake them."""
+        self._producing: dict[produce.Production, float] = {}
+        """When the client stops waiting for each."""
+        self._expiry: asyncio.TimerHandle | None = None
+        self._out: list[Buffer] = []
+        """Answers that go out together when the loop comes round."""
         self._moved = asyncio.Event()
         """Set when an answer has gone or the client reads again: a request may have its turn now."""
         self.tasks: set[asyncio.Task[None]] = set()
@@ -188,21 +217,96 @@ class Client(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """End the connection."""
+        self._flush()
         if self._transport is not None:
             self._transport.close()
 
     def _begin(self, slot: Slot) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(slot))
         self._server.count(slot.size)
-        # Held, because the loop keeps only a weak reference to a task.
-        for tasks in (self._server.tasks, self.tasks)[: 1 if slot.header.api_key == PRODUCE else 2]:
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+        if slot.header.api_key == PRODUCE and is_served(slot.header):
+            return self._produce(slot)
+        slot.keep()
+        task = self._start(self._serve(slot), self._server.tasks, self.tasks)
         task.add_done_callback(lambda _: self._server.count(-slot.size))
 
+    def _start(
+        self, work: Coroutine[None, None, None], *holders: set[asyncio.Task[None]]
+    ) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        # Held, because the loop keeps only a weak reference to a task.
+        for tasks in holders:
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        return task
+
+    # Produce: begun in the order of the requests, answered when the storage is ready, without a task
+
+    def _produce(self, slot: Slot) -> None:
+        self._server.producing += 1
+        try:
+            request = None if self._unbegun else self._read(slot)
+            if request is not None and produce.is_ready(request, self._server.services):
+                return self._begin_producing(slot, request)
+        except Exception as exc:  # noqa: BLE001  told in _stop
+            return self._stop(slot, exc)
+        slot.keep()
+        self._unbegun += 1
+        self._start(self._produce_later(slot), self._server.tasks)
+
+    async def _produce_later(self, slot: Slot) -> None:
+        try:
+            async with self._turn:
+                request = self._read(slot)
+                await produce.prepare(request, self._server.services)
+                self._begin_producing(slot, request)
+        except Exception as exc:  # noqa: BLE001  told in _stop
+            self._stop(slot, exc)
+        finally:
+            self._unbegun -= 1
+
+    def _read(self, slot: Slot) -> Request:
+        return read_request(slot.header, slot.frame, self._server.listener, self.host)
+
+    def _begin_producing(self, slot: Slot, request: Request) -> None:
+        started = time.perf_counter()
+        production = produce.Production(
+            request, self._server.services, lambda production: self._produced(slot, production, started)
+        )
+        if not production.is_done:
+            self._producing[production] = time.monotonic() + production.seconds
+            if self._expiry is None:
+                self._expire_at(production.seconds)
+
+    def _produced(self, slot: Slot, production: produce.Production, started: float) -> None:
+        self._producing.pop(production, None)
+        try:
+            body = production.answer()
+        except Exception as exc:  # noqa: BLE001  told in _stop
+            return self._stop(slot, exc)
+        self._server.produced(slot.size)
+        self._answer(slot, body, started)
+
+    def _stop(self, slot: Slot, exc: Exception) -> None:
+        self._server.produced(slot.size)
+        self._give_up(exc, slot)
+
+    def _expire_at(self, seconds: float) -> None:
+        self._expiry = asyncio.get_running_loop().call_later(max(seconds, _SHORTEST_WAIT), self._expire)
+
+    def _expire(self) -> None:
+        """Answer what a client does not wait for any longer; one timer for all of a connection."""
+        now, self._expiry = time.monotonic(), None
+        for production in [each for each, end in self._producing.items() if end <= now]:
+            production.expire()
+        ends = [end for end in self._producing.values() if end > now]
+        if ends:
+            self._expire_at(min(ends) - now)
+
+    # Everything else: served when all before it are answered
+
     async def _its_turn(self, slot: Slot) -> None:
-        """Wait until all before it are answered and read; Produce only begins in order, by its lock."""
-        while slot.header.api_key != PRODUCE and not (self._connection.is_first(slot) and self._writable):
+        """Wait until all before it are answered and read."""
+        while not (self._connection.is_first(slot) and self._writable):
             self._moved.clear()
             await self._moved.wait()
 
@@ -210,15 +314,13 @@ class Client(asyncio.BufferedProtocol):
         header, started = slot.header, time.perf_counter()
         try:
             await self._its_turn(slot)
-            body = await serve(
-                header, slot.frame, self._server.listener, self._server.services, self._turn, self.host
-            )
-        except (Unserved, PenstockError) as exc:
-            return self._give_up(exc)
-        except Exception:
-            log.exception("closed %s: a bug while serving API %d", self.peer, header.api_key)
-            self._server.observer.closed("bug")
-            return self.close()
+            body = await serve(header, slot.frame, self._server.listener, self._server.services, self.host)
+        except Exception as exc:  # noqa: BLE001  told in _give_up
+            return self._give_up(exc, slot)
+        self._answer(slot, body, started)
+
+    def _answer(self, slot: Slot, body: Body, started: float) -> None:
+        header = slot.header
         version = header.api_version if header.supported else 0
         pieces: Sequence[Buffer] = ()
         if body is not None:
@@ -226,11 +328,13 @@ class Client(asyncio.BufferedProtocol):
         self._write(self._connection.answer(slot, pieces))
         self._tell(slot, sum(map(len, pieces)), time.perf_counter() - started)
 
-    def _give_up(self, exc: Exception) -> None:
+    def _give_up(self, exc: Exception, slot: Slot) -> None:
         """Close, because Kafka has no answer for this."""
-        kinds = ((Unserved, "unserved"), (WireError, "malformed"))
-        reason = next((name for kind, name in kinds if isinstance(exc, kind)), "failed")
-        log.warning("closed %s: %s: %s", self.peer, reason, exc)
+        kinds = ((Unserved, "unserved"), (WireError, "malformed"), (PenstockError, "failed"))
+        reason = next((name for kind, name in kinds if isinstance(exc, kind)), "bug")
+        trace = exc if reason == "bug" else None
+        where = f"API {slot.header.api_key}"
+        log.warning("closed %s: %s, %s: %s", self.peer, where, reason, exc, exc_info=trace)
         self._server.observer.closed(reason)
         self.close()
 
@@ -247,11 +351,19 @@ class Client(asyncio.BufferedProtocol):
             )
 
     def _write(self, pieces: Sequence[Buffer]) -> None:
-        if pieces and self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(pieces)
+        if pieces:
+            if not self._out:
+                asyncio.get_running_loop().call_soon(self._flush)
+            self._out.extend(pieces)
         self._moved.set()
         self._touch()
         self.regulate()
+
+    def _flush(self) -> None:
+        """Write all answers of this turn of the loop with one system call."""
+        out, self._out = self._out, []
+        if out and self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(out)
 
     def regulate(self) -> None:
         """Read only while there is room for more."""

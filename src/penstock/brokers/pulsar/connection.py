@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -93,6 +93,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._frames = FrameBuffer(limit=options.max_message_bytes + FRAME_PADDING, first=RECEIVE_BYTES)
         self._transport: asyncio.Transport | None = None
+        self._out: list[Buffer] = []
+        """What goes out together when the loop comes round."""
         self._ids = count()
         self._requests: dict[int, _Request] = {}
         self._pings: deque[asyncio.Future[None]] = deque()
@@ -155,13 +157,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def write(self, data: Buffer) -> None:
         """Send bytes; on a connection that is gone they are lost, as they are on one that breaks later."""
-        if self._transport is not None and self.error is None:
-            self._transport.write(data)
+        self.write_all((data,))
 
-    def write_all(self, frames: list[memoryview]) -> None:
-        """Send several frames with few system calls."""
+    def write_all(self, frames: Sequence[Buffer]) -> None:
+        """Send several frames, together with all that is written in this turn of the loop."""
         if self._transport is not None and self.error is None:
-            self._transport.writelines(frames)
+            if not self._out:
+                self._loop.call_soon(self._flush)
+            self._out.extend(frames)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if self._transport is not None and self.error is None and out:
+            self._transport.writelines(out)
 
     async def request(self, body: Any) -> Any:
         """Send a command and wait for its answer; a refusal is raised as PulsarRefused."""

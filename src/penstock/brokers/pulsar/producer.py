@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, Required, TypedDict, Unpack
 
 from penstock.brokers.pulsar.connection import Connection
 from penstock.brokers.pulsar.refusal import FATAL_FOR_PRODUCERS, refusal
@@ -44,6 +44,18 @@ class AccessMode(IntEnum):
     EXCLUSIVE_WITH_FENCING = ProducerAccessMode.ACCESS_EXCLUSIVE_WITH_FENCING
 
 
+class Said(TypedDict, total=False):
+    """What the head of an entry says."""
+
+    num_messages: Required[int]
+    publish_time: Required[int]
+    sequence_id: int | None
+    """Without one the entry takes the next."""
+    last_sequence_id: int | None
+    compression: int
+    uncompressed_size: int
+
+
 class Producer(Session):
     """Made by `PulsarClient.producer`."""
 
@@ -60,6 +72,7 @@ class Producer(Session):
         self.producer_id = producer_id
         self.name = name or ""
         """Given, or chosen by the broker; kept for the producer's life."""
+        self._encoded_name = self.name.encode()
         self.access = access
         self.topic_epoch: int | None = None
         """Grows with each new exclusive producer of the topic; None when access is shared."""
@@ -81,40 +94,43 @@ class Producer(Session):
     # Sending
 
     async def send(
-        self,
-        buffer: ByteArray,
-        start: int,
-        end: int,
-        *,
-        num_messages: int,
-        publish_time: int,
-        sequence_id: int | None = None,
-        last_sequence_id: int | None = None,
-        compression: int = -1,
-        uncompressed_size: int = -1,
+        self, buffer: ByteArray, start: int, end: int, **said: Unpack[Said]
     ) -> asyncio.Future[Receipt]:
         """Send a batch whose payload is buffer[start:end], with room for its head before it.
 
         Returns when there is room in the window and the entry is queued; the future is the receipt. The
-        buffer belongs to the producer until then. Without a sequence id the entry takes the next one.
+        buffer belongs to the producer until then.
         """
         async with self._turn:
             await self._room(end - start + _HEAD_BYTES)
-            sequence_id = self._next_sequence_id if sequence_id is None else sequence_id
-            frame = send_frame(
-                buffer,
-                start,
-                end,
-                producer_name=self.name.encode(),
-                producer_id=self.producer_id,
-                sequence_id=sequence_id,
-                highest_sequence_id=-1 if last_sequence_id is None else last_sequence_id,
-                num_messages=num_messages,
-                publish_time=publish_time,
-                compression=compression,
-                uncompressed_size=uncompressed_size,
-            )
-            return self._queue(frame, sequence_id, last_sequence_id)
+            return self._send(buffer, start, end, **said)
+
+    def send_nowait(
+        self, buffer: ByteArray, start: int, end: int, **said: Unpack[Said]
+    ) -> asyncio.Future[Receipt] | None:
+        """Send as `send` does, or give None if that would have to wait."""
+        self._check()
+        if self._turn.locked() or not self._window.has_room(end - start + _HEAD_BYTES):
+            return None
+        return self._send(buffer, start, end, **said)
+
+    def _send(self, buffer: ByteArray, start: int, end: int, **said: Unpack[Said]) -> asyncio.Future[Receipt]:
+        given, last = said.get("sequence_id"), said.get("last_sequence_id")
+        sequence_id = self._next_sequence_id if given is None else given
+        frame = send_frame(
+            buffer,
+            start,
+            end,
+            producer_name=self._encoded_name,
+            producer_id=self.producer_id,
+            sequence_id=sequence_id,
+            highest_sequence_id=-1 if last is None else last,
+            num_messages=said["num_messages"],
+            publish_time=said["publish_time"],
+            compression=said.get("compression", -1),
+            uncompressed_size=said.get("uncompressed_size", -1),
+        )
+        return self._queue(frame, sequence_id, last)
 
     async def send_message(self, metadata: Any, payload: Buffer) -> asyncio.Future[Receipt]:
         """Send an entry with any MessageMetadata; producer name and sequence id are filled in."""
@@ -266,6 +282,7 @@ class Producer(Session):
         if not self._is_known:
             self._is_known = True
             self.name = answer.producer_name
+            self._encoded_name = self.name.encode()
             self.last_sequence_id = answer.last_sequence_id
             self._next_sequence_id = answer.last_sequence_id + 1
 

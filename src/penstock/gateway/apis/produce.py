@@ -1,13 +1,16 @@
 """Produce (0), versions 3 to 13.
 
-One batch a partition, as every client since 0.11 sends it. Appends begin in the order of the requests.
-acks 0 gets no answer. 13 names topics by id (KIP-516). Versions 0 to 2 are advertised and refused: older
-librdkafka turns compression off when they are not advertised.
+One batch a partition, as every client since 0.11 sends it. Appends begin in the order of the requests, and at
+once if every topic is known: no task is made for a request. acks 0 gets no answer. 13 names topics by id
+(KIP-516). Versions 0 to 2 are advertised and refused: older librdkafka turns compression off when they are
+not advertised.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -20,10 +23,11 @@ from penstock.wire.kafka.answers.produce import (
     ProduceAnswer,
     TopicProduced,
     encode_produce,
+    encode_produced_one,
 )
 from penstock.wire.kafka.produce_request import PartitionToProduce, TopicToProduce
 
-__all__ = ["API"]
+__all__ = ["API", "Production", "is_ready", "prepare"]
 
 _IDS_FROM = 13
 _ACKS = (-1, 0, 1)
@@ -40,16 +44,87 @@ class _Topic(NamedTuple):
     partitions: list[_Begun]
 
 
-async def _handle(request: Request, services: Services) -> Body:
-    body: ProduceRequest = request.body
-    async with request.turn:
-        begun = [await _begin_topic(each, request, services) for each in body.topics]
-    await _settle([one for topic in begun for one in topic.partitions], body.timeout_ms / 1000)
-    topics = tuple(_produced(asked, topic) for asked, topic in zip(body.topics, begun, strict=True))
-    if body.acks == 0:
-        _check_silent(topics)
-        return None
-    return (encode_produce(ProduceAnswer(topics=topics), request.version),)
+def is_ready(request: Request, services: Services) -> bool:
+    """Say whether a request can begin without asking anybody for a topic."""
+    topics = request.body.topics
+    return request.version < _IDS_FROM or all(
+        services.topics.known(each.topic_id) is not None for each in topics
+    )
+
+
+async def prepare(request: Request, services: Services) -> None:
+    """Ask for the topics that are not known; one that does not exist is refused later."""
+    for each in request.body.topics if request.version >= _IDS_FROM else ():
+        with contextlib.suppress(ApiError):
+            await services.topics.by_id(each.topic_id)
+
+
+class Production:
+    """A Produce request whose appends have begun: `done` is called once all have ended, maybe at once."""
+
+    __slots__ = ("_begun", "_body", "_done", "_left", "_version")
+
+    def __init__(self, request: Request, services: Services, done: Callable[[Production], None]) -> None:
+        self._body: ProduceRequest = request.body
+        self._version = request.version
+        self._done = done
+        # Begun now: the order of two requests is the order of these calls; the result comes later.
+        self._begun = [_begin_topic(each, request, services) for each in self._body.topics]
+        waiting = self._waiting()
+        self._left = len(waiting) or 1
+        for one in waiting:
+            one.add_done_callback(self._settled)
+        if not waiting:
+            self._settled()
+
+    @property
+    def is_done(self) -> bool:
+        """Say whether everything has ended."""
+        return self._left == 0
+
+    @property
+    def seconds(self) -> float:
+        """How long the client wants to wait."""
+        return self._body.timeout_ms / 1000
+
+    def expire(self) -> None:
+        """Stop waiting: what is not stored is answered so, and given up if it was not sent."""
+        for one in self._waiting():
+            one.cancel()
+
+    def answer(self) -> Body:
+        """Make the answer; raise if the client wants none and something was not stored."""
+        one = self._one_stored()
+        if one is not None:
+            return one
+        pairs = zip(self._body.topics, self._begun, strict=True)
+        topics = tuple(_produced(asked, topic) for asked, topic in pairs)
+        if self._body.acks == 0:
+            _check_silent(topics)
+            return None
+        return (encode_produce(ProduceAnswer(topics=topics), self._version),)
+
+    def _one_stored(self) -> Body:
+        """Answer the common case: one batch, and it is stored."""
+        if len(self._begun) != 1 or len(self._begun[0].partitions) != 1 or self._body.acks == 0:
+            return None
+        begun = self._begun[0].partitions[0]
+        if not isinstance(begun, asyncio.Future) or begun.cancelled() or begun.exception() is not None:
+            return None
+        stored, asked = begun.result(), self._body.topics[0]
+        if stored.log_append_time >= 0:
+            return None
+        name, topic_id, index = self._begun[0].name, asked.topic_id or _NOBODY, asked.partitions[0].partition
+        offsets = {"base_offset": stored.base_offset, "log_start_offset": stored.log_start_offset}
+        return (encode_produced_one(name, topic_id, index, self._version, **offsets),)
+
+    def _settled(self, _: object = None) -> None:
+        self._left -= 1
+        if not self._left:
+            self._done(self)
+
+    def _waiting(self) -> list[asyncio.Future[Appended]]:
+        return [one for topic in self._begun for one in topic.partitions if isinstance(one, asyncio.Future)]
 
 
 def _check_silent(topics: tuple[TopicProduced, ...]) -> None:
@@ -59,15 +134,11 @@ def _check_silent(topics: tuple[TopicProduced, ...]) -> None:
         raise ApiError(failed[0].error_message or "not stored", error_code=failed[0].error_code)
 
 
-async def _begin_topic(asked: TopicToProduce, request: Request, services: Services) -> _Topic:
-    """Begin to append now: the order of two requests is the order of these calls; the result comes later."""
+def _begin_topic(asked: TopicToProduce, request: Request, services: Services) -> _Topic:
     name, error = asked.name, ErrorCode.NONE
-    try:
-        if request.version >= _IDS_FROM:
-            found = await services.topics.by_id(asked.topic_id or _NOBODY)
-            name, error = (found.name, error) if found else ("", ErrorCode.UNKNOWN_TOPIC_ID)
-    except ApiError as exc:
-        error = ErrorCode(exc.error_code)
+    if request.version >= _IDS_FROM:
+        found = services.topics.known(asked.topic_id or _NOBODY)
+        name, error = (found.name, error) if found else ("", ErrorCode.UNKNOWN_TOPIC_ID)
     if request.body.acks not in _ACKS:
         error = ErrorCode.INVALID_REQUIRED_ACKS
     if request.body.transactional_id is not None:
@@ -96,18 +167,6 @@ def _batch(records: memoryview | None, services: Services) -> RecordBatch:
     return batches[0]
 
 
-async def _settle(begun: list[_Begun], seconds: float) -> None:
-    """Wait for all of them, at most so long; what is not stored by then may still be given up."""
-    waiting = [one for one in begun if isinstance(one, asyncio.Future)]
-    if not waiting:
-        return
-    try:
-        await asyncio.wait(waiting, timeout=seconds)
-    finally:
-        for one in waiting:
-            one.cancel()
-
-
 def _produced(asked: TopicToProduce, topic: _Topic) -> TopicProduced:
     pairs = zip(asked.partitions, topic.partitions, strict=True)
     results = tuple(_result(each.partition, one) for each, one in pairs)
@@ -130,4 +189,4 @@ def _result(index: int, begun: _Begun) -> PartitionProduced:
     )
 
 
-API = Handler(0, 3, 13, _handle)
+API = Handler(0, 3, 13, None)

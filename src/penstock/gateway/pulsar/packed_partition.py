@@ -14,6 +14,7 @@ from typing import Final
 from penstock.brokers.pulsar import Delivery
 from penstock.errors import ApiError
 from penstock.gateway.mapping.split import split_batch
+from penstock.gateway.ports import Appended
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.gateway.pulsar.numbering import Numbering
 from penstock.gateway.pulsar.packed import PENSTOCK
@@ -60,7 +61,7 @@ class PackedPartition(Partition):
     _numbering = PACKED
     _closed_ledger = -1
 
-    def append(self, batch: RecordBatch) -> Awaitable[int]:
+    def append(self, batch: RecordBatch) -> asyncio.Future[Appended]:
         """Take a batch, in pieces if it has more records than an entry has numbers for."""
         self._close_full_ledger()
         if batch.record_count <= PENSTOCK.largest_batch:
@@ -107,5 +108,5 @@ def _first_in(ledger: int) -> int:
     return PENSTOCK.pack(MessageId(ledger, 0, 0))
 
 
-async def _first(offsets: Awaitable[list[int]]) -> int:
-    return (await offsets)[0]
+async def _first(parts: Awaitable[list[Appended]]) -> Appended:
+    return (await parts)[0]

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, PulsarClient
 from penstock.errors import ApiError, ClusterError, PenstockError, Unreachable
 from penstock.gateway.mapping import KafkaBatch, PulsarBatch
-from penstock.gateway.ports import EARLIEST, LATEST, MAX_TIMESTAMP, Found, Slice
+from penstock.gateway.ports import EARLIEST, LATEST, MAX_TIMESTAMP, Appended, Found, Slice
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.offset_index import OffsetIndex
 from penstock.gateway.pulsar.read_ahead import ReadAhead
@@ -31,6 +31,7 @@ _ENTRY_HEAD: Final = 512
 _START_VALID_FOR: Final = 5.0
 _END_VALID_FOR: Final = 1.0
 _FIRST_ENTRY_WITHIN: Final = 5.0
+_LOOK_AGAIN: Final = 0.2
 _SCAN_BYTES: Final = 1 << 20
 _TIME_MARGIN_MS: Final = 60_000
 """Publish times and record times differ by clocks and by how long a producer held a batch."""
@@ -65,6 +66,7 @@ class Partition:
         self._tasks: set[asyncio.Task[None]] = set()
         self._start: tuple[int, float] | None = None
         self._end_asked = 0.0
+        self._passed = -1
         self.compacted = False
         """Whether Pulsar keeps only the newest message of each key."""
         self.writer = Writer(
@@ -76,6 +78,7 @@ class Partition:
             check=self._check,
             numbering=self._numbering,
             stored=self._index.note,
+            answer=lambda offset: Appended(base_offset=offset, log_start_offset=self.known_start),
         )
 
     async def close(self) -> None:
@@ -87,8 +90,8 @@ class Partition:
             self._read_ahead.remove(tail)
         await asyncio.gather(self.writer.close(), *(tail.close() for tail in tails))
 
-    def append(self, batch: RecordBatch) -> Awaitable[int]:
-        """Take a batch now, in the order of the calls; await its offset."""
+    def append(self, batch: RecordBatch) -> asyncio.Future[Appended]:
+        """Take a batch now, in the order of the calls; await where it went."""
         return self.writer.append(batch)
 
     def _check(self, entry: PulsarBatch) -> None:
@@ -190,6 +193,8 @@ class Partition:
         except PenstockError:
             self._remove(tail)
             raise
+        if self.compacted and not batches:
+            batches = await self._passed_by(tail, offset)
         following = batches[-1].next_offset if batches else offset
         end = max(self._counter.next_offset or 0, tail.arrived, following)
         if batches and following == end and time.monotonic() - self._end_asked > _END_VALID_FOR:
@@ -201,6 +206,16 @@ class Partition:
             log_start_offset=await self.start(),
             next_offset=following,
         )
+
+    async def _passed_by(self, tail: Tail, offset: int) -> list[KafkaBatch]:
+        """Take a client past what compaction has removed behind the last record that is left."""
+        if offset == self._passed and time.monotonic() - self._end_asked < _END_VALID_FOR:
+            return []
+        self._passed = end = await self.end()
+        if offset >= end or not await tail.is_at_end() or tail.has(offset):
+            return []
+        tail.pass_by(end)
+        return tail.read(offset, 0)
 
     async def _end_for(self, tail: Tail) -> int:
         """Give the end; a reader that has everything knows it without the broker's index."""
@@ -246,10 +261,21 @@ class Partition:
         if len(self._tails) > _TAILS:
             self._remove(min(self._tails, key=lambda each: each.used))
         if offset < end:
-            # There is something to read: the client shall not wait for the next record to get it.
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(tail.arrival(offset), _FIRST_ENTRY_WITHIN)
+            await self._first_entry(tail, offset)
         return tail
+
+    async def _first_entry(self, tail: Tail, offset: int) -> None:
+        """Wait for what there is to read, for a client shall not have to wait for the next record to get it.
+
+        What was there may have been removed by compaction: then nothing comes, and it is not waited for.
+        """
+        deadline = time.monotonic() + _FIRST_ENTRY_WITHIN
+        while not tail.has(offset) and time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(tail.arrival(offset), _LOOK_AGAIN)
+                return
+            if await tail.is_at_end():
+                return
 
     async def _open_anew(self, tail: Tail, offset: int) -> int:
         """Open a reader at a place that the broker looks up; give the end of the log."""
@@ -329,13 +355,13 @@ class Partition:
         offset = start
         try:
             while offset < end:
-                await asyncio.wait_for(tail.arrival(offset), _FIRST_ENTRY_WITHIN)
+                await self._first_entry(tail, offset)
+                if not tail.has(offset):
+                    # What is left are entries without records.
+                    return
                 for batch in tail.read(offset, _SCAN_BYTES):
                     yield batch
                     offset = batch.next_offset
-        except TimeoutError:
-            # What is left are entries without records.
-            return
         finally:
             await tail.close()
 

@@ -83,6 +83,16 @@ class Sequences:
         error = ErrorCode.DUPLICATE_SEQUENCE_NUMBER if behind else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         raise ApiError(f"sequence {batch.base_sequence}, not {expected % _WRAP}", error_code=error)
 
+    def is_next(self, batch: RecordBatch) -> bool:
+        """Say whether a batch is the next one of a producer that is known."""
+        producer = self._still(batch)
+        return (
+            producer is not None
+            and producer.next_sequence is not None
+            and producer.extended(batch.base_sequence) == producer.next_sequence
+            and not producer.has_failed()
+        )
+
     def next_of(self, batch: RecordBatch) -> int:
         """Give the sequence of a batch, extended to 64 bits."""
         return self._of(batch.producer_id, batch.producer_epoch).extended(batch.base_sequence)

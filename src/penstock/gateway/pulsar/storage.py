@@ -84,13 +84,13 @@ class PulsarStorage:
         """Take a batch; a partition that is not open yet takes it, in order, as soon as it is."""
         found = self._partitions.get((topic, partition))
         if found is not None:
-            return self._appended(found, found.append(batch))
+            return found.append(batch)
         waiting = self._waiting.get((topic, partition))
         if waiting is None:
             waiting = self._waiting[topic, partition] = []
             self._start(self._open_for(topic, partition, waiting))
         place: asyncio.Future[Awaitable[Appended]] = asyncio.get_running_loop().create_future()
-        waiting.append((batch, place))
+        waiting.append((batch.kept(), place))
         return self._append_later(place)
 
     async def _append_later(self, place: asyncio.Future[Awaitable[Appended]]) -> Appended:
@@ -108,12 +108,9 @@ class PulsarStorage:
         else:
             for batch, place in waiting:
                 if not place.done():
-                    place.set_result(self._appended(found, found.append(batch)))
+                    place.set_result(found.append(batch))
         finally:
             del self._waiting[topic, index]
-
-    async def _appended(self, partition: Partition, offset: Awaitable[int]) -> Appended:
-        return Appended(base_offset=await offset, log_start_offset=partition.known_start)
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Slice:
         """Give batches from an offset on."""

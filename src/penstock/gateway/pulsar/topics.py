@@ -147,6 +147,10 @@ class PulsarTopics:
         """Give a topic that was seen before by its id, or look through all of them."""
         if topic_id not in self._by_id:
             await self.all()
+        return self.known(topic_id)
+
+    def known(self, topic_id: UUID) -> Topic | None:
+        """Give a topic that was seen before by its id."""
         name = self._by_id.get(topic_id)
         return self._places[name].topic if name in self._places else None
 

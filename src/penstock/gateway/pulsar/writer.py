@@ -1,13 +1,18 @@
-"""One partition's producers: batches go out in the order of the requests, and each learns its offset."""
+"""One partition's producers: batches go out in the order of the requests, and each learns its offset.
+
+A batch that need not wait is converted and sent while it is still in the buffer of the socket, and counted
+when its receipt comes; tasks take over what has to wait: a producer to be opened, room, the broker's index.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from penstock.brokers.pulsar import Admin, Producer, PulsarClient, Receipt
 from penstock.errors import ApiError, ClusterError, PenstockError, PulsarRefused, RecordsError
@@ -22,6 +27,8 @@ from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
 __all__ = ["Writer"]
 
+log = logging.getLogger("penstock.gateway")
+
 _PRODUCERS: Final = 64
 """Pulsar producers kept open in one partition; the least used is closed first."""
 _UNKNOWN_OFFSET: Final = -1
@@ -32,9 +39,13 @@ class _Job:
     """One batch on its way."""
 
     batch: RecordBatch
-    offset: asyncio.Future[int]
-    wanted: asyncio.Future[int]
+    wanted: asyncio.Future[Any]
     """What the request waits for; cancelled when nobody does any more."""
+    offset: asyncio.Future[int] | None = None
+    """Of an idempotent batch, also when nobody waits any more: a repetition is answered with it."""
+    entry: PulsarBatch | None = None
+    """The converted batch, until it is sent."""
+    receipt: asyncio.Future[Receipt] | None = None
     sequence: int = -1
     """The first sequence, extended; -1 before the batch is sent."""
     producer: str = ""
@@ -65,6 +76,7 @@ class Writer:
         check: Callable[[PulsarBatch], None] = lambda entry: None,
         numbering: Numbering = BY_INDEX,
         stored: Callable[[int, MessageId], None] = lambda offset, place: None,
+        answer: Callable[[int], Any] = lambda offset: offset,
     ) -> None:
         self._client = client
         self._admin = admin
@@ -74,68 +86,131 @@ class Writer:
         self._check = check
         self._numbering = numbering
         self._stored = stored
+        self._answer = answer
         self._sequences = Sequences()
         self._producers: OrderedDict[str | None, Producer] = OrderedDict()
         self._open: set[_Job] = set()
         """What was not answered yet."""
         # Both are bounded by what the server lets connections have under way.
-        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
-        self._sent: asyncio.Queue[tuple[_Job, asyncio.Future[Receipt]]] = asyncio.Queue()
-        self._tasks = [asyncio.create_task(self._send_all()), asyncio.create_task(self._settle_all())]
+        self._jobs: deque[_Job] = deque()
+        self._sent: deque[_Job] = deque()
+        self._sender: asyncio.Task[None] | None = None
+        self._settler: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def close(self) -> None:
         """Stop; what is under way fails."""
-        for task in self._tasks:
+        self._closed = True
+        tasks = [task for task in (self._sender, self._settler) if task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        gone = ApiError("the partition is closed here", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for job in list(self._open):
-            self._answer_with(job, gone)
+            self._refuse(job, _gone())
         await asyncio.gather(*(producer.close() for producer in self._producers.values()))
 
-    def append(self, batch: RecordBatch) -> Awaitable[int]:
-        """Take a batch now, in the order of the calls; await its offset, -1 if it is stored somewhere."""
-        offset: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        job = _Job(batch, offset, asyncio.shield(offset))
+    def append(self, batch: RecordBatch) -> asyncio.Future[Any]:
+        """Take a batch now, in the order of the calls; await its offset, -1 if it is stored somewhere.
+
+        The bytes of the batch are not looked at any more when this returns.
+        """
+        job = _Job(batch, asyncio.get_running_loop().create_future())
         self._open.add(job)
-        offset.add_done_callback(lambda _: self._open.discard(job))
-        self._jobs.put_nowait(job)
+        if self._closed:
+            self._refuse(job, _gone())
+        elif self._sender is not None or not self._send_now(job):
+            job.batch = batch.kept()
+            self._jobs.append(job)
+            if self._sender is None:
+                self._sender = asyncio.create_task(self._send_all())
         return job.wanted
 
     # Sending, in order
 
+    def _send_now(self, job: _Job) -> bool:
+        """Send a batch if nothing has to be waited for; False if the sender has to."""
+        producer = self._producers.get(job.producer_name)
+        if producer is None or producer.error is not None:
+            return False
+        try:
+            if job.is_idempotent and not self._sequences.is_next(job.batch):
+                return False
+            entry, numbers = self._entry(job), self._numbers(job)
+            receipt = producer.send_nowait(
+                entry.buffer,
+                entry.start,
+                entry.end,
+                num_messages=entry.num_messages,
+                publish_time=entry.publish_time,
+                sequence_id=numbers[0],
+                last_sequence_id=numbers[1],
+            )
+        except PenstockError as exc:
+            self._fail(job, _translated(exc))
+            return True
+        if receipt is None:
+            return False
+        self._producers.move_to_end(job.producer_name)
+        self._is_sent(job, producer, receipt, numbers[0])
+        return True
+
     async def _send_all(self) -> None:
-        while True:
-            job = await self._jobs.get()
-            try:
-                await self._send(job)
-            except PenstockError as exc:
-                self._fail(job, _translated(exc))
+        try:
+            while self._jobs:
+                job = self._jobs.popleft()
+                try:
+                    await self._send(job)
+                except PenstockError as exc:
+                    self._fail(job, _translated(exc))
+                except Exception:
+                    log.exception("a bug while sending to %s", self._topic)
+                    self._fail(job, ApiError("a bug", error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+        finally:
+            self._sender = None
 
     async def _send(self, job: _Job) -> None:
         if job.wanted.cancelled():
             raise ApiError("nobody waits for it any more", error_code=ErrorCode.REQUEST_TIMED_OUT)
-        entry = batch_to_entry(job.batch, now=int(time.time() * 1000), limit=self._max_batch_bytes)
-        self._check(entry)
+        entry = self._entry(job)
         producer = await self._producer(job)
-        job.publish_time = entry.publish_time
         if job.is_idempotent and await self._is_known(job, producer):
             return
-        sequence = self._sequences.next_of(job.batch) if job.is_idempotent else None
+        first, last = self._numbers(job)
         receipt = await producer.send(
             entry.buffer,
             entry.start,
             entry.end,
             num_messages=entry.num_messages,
             publish_time=entry.publish_time,
-            sequence_id=sequence,
-            last_sequence_id=None if sequence is None else sequence + entry.num_messages - 1,
+            sequence_id=first,
+            last_sequence_id=last,
         )
-        job.producer = producer.name
-        if sequence is not None:
+        self._is_sent(job, producer, receipt, first)
+
+    def _entry(self, job: _Job) -> PulsarBatch:
+        if job.entry is None:
+            entry = batch_to_entry(job.batch, now=int(time.time() * 1000), limit=self._max_batch_bytes)
+            self._check(entry)
+            job.entry, job.publish_time = entry, entry.publish_time
+        return job.entry
+
+    def _numbers(self, job: _Job) -> tuple[int | None, int | None]:
+        """Give the first and the last sequence of a batch, if it has any."""
+        if not job.is_idempotent:
+            return None, None
+        first = self._sequences.next_of(job.batch)
+        return first, first + job.batch.record_count - 1
+
+    def _is_sent(
+        self, job: _Job, producer: Producer, receipt: asyncio.Future[Receipt], first: int | None
+    ) -> None:
+        job.entry, job.receipt, job.producer = None, receipt, producer.name
+        if first is not None:
+            job.offset = asyncio.get_running_loop().create_future()
             self._sequences.begun(job.batch, job.offset, receipt)
-            job.sequence = sequence
-        self._sent.put_nowait((job, receipt))
+            job.sequence = first
+        self._sent.append(job)
+        receipt.add_done_callback(self._settle)
 
     async def _is_known(self, job: _Job, producer: Producer) -> bool:
         """Answer a batch that came before, now or as soon as that one is answered."""
@@ -148,10 +223,18 @@ class Writer:
             if known == _UNKNOWN_OFFSET:
                 raise
         if isinstance(known, int):
-            job.offset.set_result(known)
+            self._finish(job, known)
         elif known is not None:
-            known.add_done_callback(lambda done: _copy(done, job.offset))
+            known.add_done_callback(lambda done: self._repeat(job, done))
         return known is not None
+
+    def _repeat(self, job: _Job, first: asyncio.Future[int]) -> None:
+        """Answer a repetition as the first was."""
+        error = first.exception()
+        if error is None:
+            self._finish(job, first.result())
+        else:
+            self._refuse(job, error)
 
     async def _found_again(self, job: _Job, producer: str, sequence: int) -> int:
         """Look for an entry that is stored somewhere; -1 if it is not found."""
@@ -185,38 +268,69 @@ class Writer:
 
     # Learning offsets, in order
 
-    async def _settle_all(self) -> None:
-        while True:
-            job, receipt = await self._sent.get()
-            try:
-                offset = await self._offset(job, await receipt)
-            except PenstockError as exc:
-                self._fail(job, _translated(exc))
-                continue
-            if job.is_idempotent:
-                self._sequences.stored(job.batch, job.sequence, offset)
-                if offset == _UNKNOWN_OFFSET:
-                    # Clients take this for success without an offset.
-                    self._answer_with(job, ApiError("stored", error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
-            if not job.offset.done():
-                job.offset.set_result(offset)
+    def _settle(self, _: object = None) -> None:
+        """Answer what has its receipt, in the order of sending; what must be looked up holds the rest up."""
+        while self._sent and self._settler is None:
+            job = self._sent[0]
+            assert job.receipt is not None
+            if not job.receipt.done():
+                return
+            self._sent.popleft()
+            if not self._settle_now(job, job.receipt):
+                self._settler = asyncio.create_task(self._settle_later(job, job.receipt))
+
+    def _settle_now(self, job: _Job, receipt: asyncio.Future[Receipt]) -> bool:
+        error = receipt.exception()
+        if isinstance(error, PenstockError):
+            self._fail(job, _translated(error))
+            return True
+        stored = receipt.result()
+        if stored.is_duplicate:
+            return False
+        try:
+            counted = self._counter.count(stored.message_id, job.batch.record_count)
+        except ApiError as exc:
+            self._fail(job, exc)
+            return True
+        if counted is None:
+            return False
+        self._stored(counted, stored.message_id)
+        self._succeed(job, counted)
+        return True
+
+    async def _settle_later(self, job: _Job, receipt: asyncio.Future[Receipt]) -> None:
+        try:
+            offset = await self._offset(job, receipt.result())
+        except PenstockError as exc:
+            self._fail(job, _translated(exc))
+        else:
+            self._succeed(job, offset)
+        finally:
+            self._settler = None
+        self._settle()
+
+    def _succeed(self, job: _Job, offset: int) -> None:
+        if job.is_idempotent:
+            self._sequences.stored(job.batch, job.sequence, offset)
+            if offset == _UNKNOWN_OFFSET:
+                # Clients take this for success without an offset.
+                return self._refuse(job, ApiError("stored", error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+        self._finish(job, offset)
 
     async def _offset(self, job: _Job, receipt: Receipt) -> int:
         if receipt.is_duplicate:
             self._check_stored_before(job, receipt)
             return await self._found_again(job, job.producer, receipt.sequence_id)
         place, count = receipt.message_id, job.batch.record_count
-        counted = self._counter.count(place, count)
-        if counted is not None:
-            self._stored(counted, place)
-            return counted
         found = await self._admin.entry_index(self._topic, place)
         if found is None:
             raise ClusterError(
                 f"the broker keeps no index for {self._topic}",
                 next="set brokerEntryMetadataInterceptors to AppendIndexMetadataInterceptor",
             )
-        return self._counter.learn(place, count, last_index=found.last_index)
+        offset = self._counter.learn(place, count, last_index=found.last_index)
+        self._stored(offset, place)
+        return offset
 
     def _check_stored_before(self, job: _Job, receipt: Receipt) -> None:
         """Judge a receipt of -1:-1: the entry was dropped as a duplicate, of which the place is not told."""
@@ -231,24 +345,26 @@ class Writer:
     def _fail(self, job: _Job, error: ApiError) -> None:
         if job.sequence >= 0:
             self._sequences.failed(job.batch, job.sequence)
-        self._answer_with(job, error)
+        self._refuse(job, error)
 
-    def _answer_with(self, job: _Job, error: ApiError) -> None:
-        if not job.offset.done():
-            job.offset.set_exception(error)
-            # Nobody may be waiting any more; then it is not an error that nobody asks.
-            job.offset.exception()
+    def _finish(self, job: _Job, offset: int) -> None:
+        self._open.discard(job)
+        if job.offset is not None and not job.offset.done():
+            job.offset.set_result(offset)
+        if not job.wanted.done():
+            job.wanted.set_result(self._answer(offset))
+
+    def _refuse(self, job: _Job, error: BaseException) -> None:
+        self._open.discard(job)
+        for future in (job.offset, job.wanted):
+            if future is not None and not future.done():
+                future.set_exception(error)
+                # Nobody may be waiting any more; then it is not an error that nobody asks.
+                future.exception()
 
 
-def _copy(done: asyncio.Future[int], to: asyncio.Future[int]) -> None:
-    if to.done():
-        return
-    error = done.exception()
-    if error is None:
-        to.set_result(done.result())
-    else:
-        to.set_exception(error)
-        to.exception()
+def _gone() -> ApiError:
+    return ApiError("the partition is closed here", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def _translated(exc: PenstockError) -> ApiError:

@@ -1,7 +1,7 @@
 """Produce requests, versions 3 to 13, with the records as views into the frame.
 
 kio copies the records; these are handed to the mapping where they lie. 9 is flexible, 13 names
-topics by id (KIP-516).
+topics by id (KIP-516). What most requests are, one batch for one partition, is read at once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ __all__ = ["PartitionToProduce", "ProduceRequest", "TopicToProduce", "decode_pro
 
 _ACKS = struct.Struct(">hi")
 _TOPIC_IDS_FROM = 13
+_FLEXIBLE_FROM = 9
+_NO_TRANSACTION_ONE_TOPIC = struct.Struct(">hhiih")
+_ONE_PARTITION = struct.Struct(">iii")
+_ONE_COMPACT = struct.Struct(">Bi")
 
 
 class PartitionToProduce(NamedTuple):
@@ -48,12 +52,74 @@ def decode_produce(header: RequestHeader, frame: memoryview) -> ProduceRequest:
     """Read the body of a Produce request."""
     if header.api_key != PRODUCE or header.body is None:
         raise WireError(f"API {header.api_key} v{header.api_version} is no Produce request that can be read")
+    plain = _plain(header.api_version, frame, header.body)
+    if plain is not None:
+        return plain
     check_request(header, frame)
     cursor = _Cursor(frame, header.body, is_flexible(PRODUCE, header.api_version))
     transactional_id = cursor.string()
     acks, timeout = _ACKS.unpack(cursor.take(_ACKS.size))
     topics = tuple(_topic(cursor, header.api_version) for _ in range(cursor.count()))
     return ProduceRequest(transactional_id, acks, timeout, topics)
+
+
+def _plain(version: int, frame: memoryview, pos: int) -> ProduceRequest | None:
+    """Read a request without a transaction, with one batch for one partition; None if it is another."""
+    try:
+        return (_plain_classic if version < _FLEXIBLE_FROM else _plain_compact)(version, frame, pos)
+    except (struct.error, IndexError, ValueError):
+        # It ends too early or lies: the thorough way finds the words for it.
+        return None
+
+
+def _plain_classic(_: int, frame: memoryview, pos: int) -> ProduceRequest | None:
+    transaction, acks, timeout, topics, size = _NO_TRANSACTION_ONE_TOPIC.unpack_from(frame, pos)
+    name = pos + _NO_TRANSACTION_ONE_TOPIC.size
+    if transaction != -1 or topics != 1 or size < 0:
+        return None
+    partitions, index, length = _ONE_PARTITION.unpack_from(frame, name + size)
+    begin = name + size + _ONE_PARTITION.size
+    if partitions != 1 or length < 0 or begin + length > len(frame):
+        return None
+    one = PartitionToProduce(index, frame[begin : begin + length])
+    topic = TopicToProduce(str(frame[name : name + size], "utf-8"), None, (one,))
+    return ProduceRequest(None, acks, timeout, (topic,))
+
+
+def _plain_compact(version: int, frame: memoryview, pos: int) -> ProduceRequest | None:
+    acks, timeout = _ACKS.unpack_from(frame, pos + 1)
+    pos += 1 + _ACKS.size
+    # KIP-482: lengths are one more than they are, so that 1 + 1 is one topic and 0 a null transaction.
+    if frame[pos - 1 - _ACKS.size] != 0 or frame[pos] != 2:
+        return None
+    name, topic_id, pos = "", None, pos + 1
+    if version >= _TOPIC_IDS_FROM:
+        topic_id, pos = UUID(bytes=bytes(frame[pos : pos + 16])), pos + 16
+    else:
+        size = frame[pos] - 1
+        if not 0 <= size < 0x7F:
+            return None
+        name, pos = str(frame[pos + 1 : pos + 1 + size], "utf-8"), pos + 1 + size
+    partitions, index = _ONE_COMPACT.unpack_from(frame, pos)
+    length, begin = _compact_length(frame, pos + _ONE_COMPACT.size)
+    # Behind the records stand three empty sections of tagged fields: partition, topic, request.
+    end = begin + length
+    if partitions != 2 or length < 0 or end + 3 > len(frame) or any(frame[end : end + 3]):
+        return None
+    topic = TopicToProduce(name, topic_id, (PartitionToProduce(index, frame[begin:end]),))
+    return ProduceRequest(None, acks, timeout, (topic,))
+
+
+def _compact_length(frame: memoryview, pos: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 35:
+        byte = frame[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value - 1, pos
+        shift += 7
+    return -1, pos
 
 
 def _topic(cursor: _Cursor, version: int) -> TopicToProduce:

@@ -73,6 +73,10 @@ class RecordBatch(NamedTuple):
         """Say whether the batch holds a marker of a transaction instead of records."""
         return bool(self.attributes & _CONTROL)
 
+    def kept(self) -> RecordBatch:
+        """Copy the bytes, which may be a view that dies."""
+        return self._replace(data=memoryview(bytes(self.data)))
+
     def check(self) -> None:
         """Compare the checksum; raise RecordsError if it differs."""
         actual = crc32c(self.data[_CHECKED_AT:])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -20,8 +19,7 @@ _HEAD = struct.Struct(">hhih")
 _FIXED = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestHeader:
+class RequestHeader(NamedTuple):
     """The header of a request; `body` is where its body begins, None if the version is not known here."""
 
     api_key: int

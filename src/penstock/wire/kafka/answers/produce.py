@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from uuid import UUID
 
 from penstock.wire.kafka.answers.leaders import NodeEndpoint, current_leader, node_endpoints
 from penstock.wire.kafka.apis import is_flexible
 from penstock.wire.kafka.primitives import Encoding, encoding
 
-__all__ = ["PartitionProduced", "ProduceAnswer", "RecordError", "TopicProduced", "encode_produce"]
+__all__ = [
+    "PartitionProduced",
+    "ProduceAnswer",
+    "RecordError",
+    "TopicProduced",
+    "encode_produce",
+    "encode_produced_one",
+]
 
 _KEY = 0
 _PARTITION = struct.Struct(">ihqq")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_INT64_64 = struct.Struct(">qq")
+_INT64_64_64 = struct.Struct(">qqq")
+_INDEX_AND_ERROR = 6
 _LOG_START_FROM = 5
 _ERRORS_FROM = 8
 _LEADERS_FROM = 10
@@ -80,6 +91,27 @@ def encode_produce(answer: ProduceAnswer, version: int) -> bytes:
     endpoints = answer.node_endpoints if version >= _LEADERS_FROM else ()
     parts.append(form.tagged(node_endpoints(endpoints, form)))
     return b"".join(parts)
+
+
+def encode_produced_one(
+    name: str, topic_id: UUID, index: int, version: int, *, base_offset: int, log_start_offset: int
+) -> bytes:
+    """Write the answer that most requests get: the records for one partition are stored."""
+    before, after = _around(name, topic_id, index, version)
+    if version < _LOG_START_FROM:
+        return before + _INT64_64.pack(base_offset, -1) + after
+    return before + _INT64_64_64.pack(base_offset, -1, log_start_offset) + after
+
+
+@lru_cache(maxsize=1024)
+def _around(name: str, topic_id: UUID, index: int, version: int) -> tuple[bytes, bytes]:
+    """Give what stands before and behind the numbers that differ from answer to answer."""
+    one = TopicProduced(name=name, topic_id=topic_id, partitions=(PartitionProduced(index=index),))
+    data = encode_produce(ProduceAnswer(topics=(one,)), version)
+    form = encoding(is_flexible(_KEY, version))
+    named = topic_id.bytes if version >= _TOPIC_IDS_FROM else form.string(name)
+    begin = 2 * len(form.length(1)) + len(named) + _INDEX_AND_ERROR
+    return data[:begin], data[begin + (16 if version < _LOG_START_FROM else 24) :]
 
 
 def _partition(partition: PartitionProduced, version: int, form: Encoding) -> bytes:
