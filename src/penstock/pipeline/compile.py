@@ -73,6 +73,7 @@ class Pipeline:
     routes: tuple[CompiledRoute, ...]
     context: Context | None = None
     on_data_loss: str = "stop"
+    accept_differences: bool = False
 
     def place(self, channel: str, near: str) -> Place:
         """Say where a channel is: on the server `near` if it is there too."""
@@ -188,6 +189,7 @@ class _Compiler:
             routes=whole,
             context=self.context,
             on_data_loss=self.document.on_data_loss,
+            accept_differences=self.document.accept_differences,
         )
 
     def _route(self, name: str, route: Route) -> CompiledRoute | None:

@@ -11,7 +11,7 @@ from penstock.contract.files import Access, CannotRead
 from penstock.contract.finding import Report
 from penstock.contract.library import Library
 from penstock.contract.node import JsonValue, Node
-from penstock.contract.readers import any_value, integer, list_of, map_of, one_of, part, text
+from penstock.contract.readers import any_value, boolean, integer, list_of, map_of, one_of, part, text
 from penstock.contract.shape import NOTHING, Part, Reading, read_part, spec
 from penstock.errors import UsageError
 
@@ -117,6 +117,8 @@ class PipelineDocument(Part):
     engine: str = spec(one_of("auto", "fused", "columns", "loop"), default="auto")
     on_data_loss: str = spec(one_of("stop", "continue"), default="stop")
     """What to do if records are gone from a topic before they were read."""
+    accept_differences: bool = spec(boolean, name="accept-differences", default=False)
+    """Whether Real-Time Mode may decide a few records otherwise than micro-batches do."""
     routes: Mapping[str, Route] = spec(map_of(part(Route), named="a route"), required=True, default=NOTHING)
 
 

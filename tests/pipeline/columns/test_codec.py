@@ -17,6 +17,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from penstock.contract.selection import Selector
 from penstock.errors import EventError
 from penstock.events import CloudEvent, Level, Mode, Reading, Verdict
 from penstock.events.bindings.kafka import KafkaBinding
@@ -29,6 +30,8 @@ from penstock.pipeline.plan.route import Mode as RouteMode
 from penstock.pipeline.plan.sql import parse_sql
 from penstock.pipeline.ports import Target
 from penstock.pipeline.stage import COUNTERS, Stage, StageRoute
+from penstock.pipeline.typed.check import ContractCheck
+from penstock.pipeline.typed.form import Form
 from penstock.record import KafkaRecord
 
 if TYPE_CHECKING:
@@ -52,8 +55,10 @@ PLAIN = {
 }
 SOURCES = [
     "/", "a", "a:b", "urn:a:b", "//host/p?q#f", "http://u:p@h:80/x?y=z#f", "a b", "%", "%4", "%41", "a%zz",
-    "é", "//[::1]:5/x", "//[::1", "//[v1.x:y]/", "//h:x", "1a:b", "a1+.-:", "?", "#", "##", "a#b#c", "//",
-    "///", "//a@b@c", "./a:b", "a:b:c", ":", "a:", "a:?", "a://h%41", "x\\y", "<x>", "a|b", "http://[", "//h/[",
+    "é", "//[::1]:5/x", "//[::1", "//[v1.x:y]/", "//h:x", "1a:b", "a1+.-:", "?", "#", "##",
+    "a#b#c", "//",
+    "///", "//a@b@c", "./a:b", "a:b:c", ":", "a:", "a:?", "a://h%41", "x\\y", "<x>", "a|b",
+    "http://[", "//h/[",
     "~!$&'()*+,;=:@", "a^b", "`", "//h:80:80/", "//%41:1/",
 ]  # fmt: skip
 TIMES = [
@@ -212,8 +217,18 @@ def stage_of(limit: int | None) -> Stage:
         )
         for plan in PLANS
     )
+    forms = (
+        Form(name="a", selector=Selector(types=("placed", "x")), codec="json"),
+        Form(name="b", selector=Selector(), codec="json"),
+        Form(name="placed", selector=Selector(dataschemas=("urn:schema:1", "a:")), codec="json"),
+        Form(name="d", selector=Selector(types=("true", "5")), codec="json"),
+    )
     return Stage(
-        pipeline="shop", routes=routes, dead=Target(topic="dead"), unknown=(Target(topic="unknown"),)
+        pipeline="shop",
+        checks=(ContractCheck(operation="onIn", forms=forms),),
+        routes=routes,
+        dead=Target(topic="dead"),
+        unknown=(Target(topic="unknown"),),
     )
 
 

@@ -17,6 +17,7 @@ from penstock.pipeline.columns.binding import Binding
 from penstock.pipeline.columns.deadletter import dead_letter
 from penstock.pipeline.columns.decode import CODE, REASON, binding_of, decode, needed_extensions
 from penstock.pipeline.columns.encode import Written, binary, structured
+from penstock.pipeline.columns.messages import has_message
 from penstock.pipeline.columns.program import Program
 from penstock.pipeline.columns.route import RouteColumns, compile_route, prepare
 from penstock.pipeline.columns.size import batch_bytes
@@ -26,6 +27,7 @@ from penstock.pipeline.plan.verdict import EXPIRED, KEEP, REASONS, UNMATCHED, De
 from penstock.pipeline.ports import Target
 from penstock.pipeline.reference.route import route_null
 from penstock.pipeline.stage import COUNTERS, Stage, StageRoute
+from penstock.pipeline.typed.check import ContractCheck
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,7 +42,7 @@ def outputs_of(records: DataFrame, stage: Stage, name: str) -> DataFrame:
     plans = [route.plan for route in stage.routes]
     extensions = needed_extensions(touched for plan in plans for touched in _touched(plan))
     binding = binding_of(extensions)
-    frame = decode(records, extensions)
+    frame = _checked(decode(records, extensions), stage)
     everywhere = any(plan.mode is Mode.STRUCTURED for plan in plans)
     frame = prepare(frame, binding, plans, everywhere=everywhere)
     program = Program(binding)
@@ -55,6 +57,21 @@ def outputs_of(records: DataFrame, stage: Stage, name: str) -> DataFrame:
     for number, (route, columns) in enumerate(zip(stage.routes, compiled, strict=True)):
         frame = _Route(number, route, binding).added(frame, columns)
     return _exploded(_counted(frame, stage, name), stage)
+
+
+def _checked(frame: DataFrame, stage: Stage) -> DataFrame:
+    """Reject events that the contract has no message for."""
+    for check in stage.checks:
+        if isinstance(check, ContractCheck):
+            lost = F.col(CODE).isNull() & ~has_message(check.forms)
+            reason = f"operation {check.operation} has no message for this type and dataschema"
+            frame = frame.withColumns(
+                {
+                    CODE: F.when(lost, "no-message").otherwise(F.col(CODE)),
+                    REASON: F.when(lost, reason).otherwise(F.col(REASON)),
+                }
+            )
+    return frame
 
 
 def _touched(plan: RoutePlan) -> set[str]:

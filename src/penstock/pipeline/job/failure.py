@@ -41,6 +41,11 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
         "give the user of this context the right to do it, or use a context of another user",
     ),
     (
+        r"REAL_TIME_MODE",
+        "Spark refused the query in Real-Time Mode",
+        "run it without --real-time",
+    ),
+    (
         r"TimeoutException|DisconnectException|NetworkException",
         "a cluster did not answer in time",
         "start it, then run again: the checkpoint knows where to go on; penstock doctor",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.fingerprint import (
     Fingerprint,
     changes,
+    moved,
     read_fingerprint,
     refuse,
     write_fingerprint,
@@ -20,6 +21,7 @@ from penstock.pipeline.job.fingerprint import (
 from penstock.pipeline.job.groups import group_of
 from penstock.pipeline.job.offsets import gap
 from penstock.pipeline.job.options import JobOptions
+from penstock.pipeline.job.realtime import require_real_time
 from penstock.pipeline.job.sinks import Delivery, delivery_of
 from penstock.pipeline.job.survey import Clusters, Survey, limited, survey
 from penstock.pipeline.stage import Stage
@@ -48,16 +50,37 @@ class Prepared:
 
 def prepare(pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> tuple[Prepared, ...]:
     """Prepare every source, or say why one cannot run; only then fingerprints are written."""
-    prepared = tuple(_prepare(source, pipeline, settings, clusters) for source in sources_of(pipeline))
+    sources = sources_of(pipeline)
+    _leave_none_behind(sources, Path(pipeline.checkpoint).absolute(), settings)
+    prepared = tuple(_prepare(source, pipeline, settings, clusters) for source in sources)
     for each in prepared:
         write_fingerprint(each.checkpoint.fingerprint, _fingerprint(each.source, each.survey))
     return prepared
+
+
+def _leave_none_behind(sources: Sequence[Source], folder: Path, settings: JobOptions) -> None:
+    """Refuse to forget the checkpoint of an operation that is now read from another topic."""
+    now = {source.name for source in sources}
+    for path in sorted(folder.glob("*.json")):
+        checkpoint = Checkpoint(folder=path.with_suffix(""))
+        old = read_fingerprint(path) if path.stem not in now and checkpoint.exists else None
+        found = [
+            change
+            for source in sources
+            if old is not None
+            for change in moved(old, {route.receive.id for route in source.routes}, source.topic)
+        ]
+        if found and settings.fresh_checkpoint:
+            checkpoint.put_aside()
+        refuse(found if checkpoint.exists else (), checkpoint.folder)
 
 
 def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> Prepared:
     group = group_of(source, pipeline, settings.group)
     schemas = Schemas()
     stage = stage_of(source, pipeline, schemas)
+    if settings.real_time:
+        require_real_time(source, stage, pipeline)
     found = survey(source, stage, clusters)
     checkpoint = Checkpoint(folder=Path(pipeline.checkpoint).absolute() / source.name)
     notes = tuple(_compare(source, found, checkpoint, settings))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared
+from penstock.pipeline.job.realtime import begin, routed
 from penstock.pipeline.job.sinks import sink_options, write_batches, write_stream
 from penstock.pipeline.job.sources import read_records, reader_options
 from penstock.pipeline.stage import COUNTERS, INPUT, OUTPUT_DDL, Stage
@@ -29,13 +30,17 @@ def start_query(spark: SparkSession, prepared: Prepared, settings: JobOptions) -
         on_data_loss=prepared.on_data_loss,
         parallelism=spark.sparkContext.defaultParallelism,
     )
-    written = _staged(read_records(spark, source, chosen), prepared.stage, source.name)
+    records = read_records(spark, source, chosen)
     producers = tuple(sink_options(source, server, limits) for server in source.servers)
+    staged = routed if settings.real_time else _staged
+    written = staged(records, prepared.stage, source.name)
     if prepared.delivery.one_sink:
         writer = write_stream(written, producers[0])
     else:
         writer = write_batches(written, producers)
     writer = writer.queryName(source.name).option("checkpointLocation", str(prepared.checkpoint.folder))
+    if settings.real_time:
+        return begin(writer)
     if settings.once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime="0 seconds").start()

@@ -22,6 +22,7 @@ from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared, prepare, refreshed
 from penstock.pipeline.job.progress import Progress, listener
 from penstock.pipeline.job.query import finish, start_query
+from penstock.pipeline.job.realtime import require_cores
 from penstock.pipeline.job.survey import Clusters
 from penstock.pipeline.job.watcher import Watcher
 
@@ -34,6 +35,9 @@ __all__ = ["Job", "Totals"]
 _log = logging.getLogger(__name__)
 _TURN: Final = 0.2
 _MOMENT: Final = 0.005
+_WAITING: Final = "Waiting for data"
+"""What Spark says of a query that has looked and found nothing new."""
+_RECENTLY: Final = 2.0
 _LAST_WORDS: Final = 10.0
 """How long to wait for what Spark still has to tell of a query that has ended."""
 
@@ -69,6 +73,7 @@ class Job:
         self._stop = Event()
         self._held = ExitStack()
         self._busy = 0.0
+        self._waited: dict[str, float] = {}
         self.running = False
 
     def __enter__(self) -> Job:
@@ -115,6 +120,8 @@ class Job:
     def _run(self, spark: SparkSession) -> None:
         queries: dict[str, StreamingQuery] = {}
         self._busy = monotonic()
+        if self.options.real_time:
+            require_cores(spark, sum(len(each.survey.latest) for each in self._prepared.values()))
         try:
             for name, each in self._prepared.items():
                 queries[name] = start_query(spark, each, self.options)
@@ -167,11 +174,16 @@ class Job:
         """Say whether nothing has come for long enough."""
         if self.options.until_idle is None:
             return False
-        for query in queries.values():
+        now = monotonic()
+        for name, query in queries.items():
             status = query.status
-            if status["isDataAvailable"] or status["message"].startswith("Initializing"):
-                self._busy = monotonic()
-        return monotonic() - self._busy > self.options.until_idle
+            if status["isDataAvailable"]:
+                self._busy = now
+            elif status["message"].startswith(_WAITING):
+                self._waited[name] = now
+        # A query that has not even asked the broker for new records, or gets no answer, is not idle.
+        asked = min((self._waited.get(name, 0.0) for name in queries), default=now)
+        return now - self._busy > self.options.until_idle and now - asked < _RECENTLY
 
     def _hear(self) -> None:
         """Handle what Spark tells in a short while."""
