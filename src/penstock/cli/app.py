@@ -60,6 +60,7 @@ VERBS: Mapping[str, Verb] = {
         "penstock.cli.explain:command", "Say what the code of an error or a rule means", "Contract"
     ),
     "run": Verb("penstock.cli.run:command", "Run the routes of a pipeline on Spark", "Pipeline"),
+    "test": Verb("penstock.cli.test:command", "Run a pipeline on sample events, in memory", "Pipeline"),
     "routes": Verb("penstock.cli.routes:command", "Draw the routes of a pipeline", "Pipeline"),
     "package": Verb("penstock.cli.package:command", "Pack a pipeline for a Spark cluster", "Pipeline"),
     "dlq": Verb("penstock.cli.dlq:app", "Look at dead letters and bring records back", "Pipeline"),

@@ -1,0 +1,211 @@
+"""A pipeline tried out in memory: samples through the stage that the workers run; no Spark, no broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.contract.topics import kafka_topic
+from penstock.errors import EventError, UsageError
+from penstock.events import CloudEvent, KafkaBinding
+from penstock.events.formats import FORMATS
+from penstock.events.jsontext import dumps
+from penstock.events.lines import read_kafka
+from penstock.pipeline.arrow.decode import HEADERS
+from penstock.pipeline.assembly import Source, sources_of, stage_of
+from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.deadletter import DeadLetter, read_dead_letter
+from penstock.pipeline.functions.invoker import FunctionInvoker
+from penstock.pipeline.stage import COUNTERS, Stage
+from penstock.record import KafkaRecord
+
+__all__ = ["Sample", "Sent", "Trial", "event_of", "sample_record", "try_out"]
+
+Sample = CloudEvent | KafkaRecord | Mapping[str, Any]
+"""An event, a record, or an event in the JSON format (`specversion` may be left out)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """One record that would have been written."""
+
+    channel: str
+    record: KafkaRecord
+    event: CloudEvent | None
+    """None if the record is no CloudEvent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What became of the samples."""
+
+    sent: tuple[Sent, ...]
+    dead: tuple[DeadLetter, ...]
+    receipts: tuple[Sent, ...]
+    counts: Mapping[str, int]
+    """`in`, `out`, `dead`, `dropped`, `unmatched` and the other counters of a job."""
+
+    def events(self, channel: str) -> tuple[CloudEvent, ...]:
+        """Give the events sent to a channel, in order."""
+        return tuple(each.event for each in self.sent if each.channel == channel and each.event is not None)
+
+
+class _HastyClock:
+    """Does not wait: back-off takes no time in a trial."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def now(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+
+
+def try_out(
+    pipeline: Pipeline,
+    samples: Sequence[Sample],
+    *,
+    route: str | None = None,
+    receive: str | None = None,
+    now: int | None = None,
+) -> Trial:
+    """Give samples to the routes of one source; `now` is the moment in microseconds.
+
+    The source is that of a route (and then only this route runs) or of an operation; it need not be named
+    if the pipeline has one.
+    """
+    source = _source(pipeline, route, receive)
+    stage = _hasty(stage_of(source, pipeline))
+    batch = _batch([sample_record(sample) for sample in samples], source.topic)
+    moment = time.time_ns() // 1000 if now is None else now
+    try:
+        *rows, counted = stage.process(batch, now=moment).to_pylist()
+    finally:
+        for each in stage.routes:
+            if isinstance(each.invoker, FunctionInvoker):
+                each.invoker.close()
+    counts = {name.removeprefix("n_"): int(counted[name]) for name in COUNTERS}
+    return _sorted_out(rows, counts, source, pipeline)
+
+
+def sample_record(sample: Sample) -> KafkaRecord:
+    """Give a sample as the record that carries it; UsageError if it is none.
+
+    A mapping is an event in the JSON format; `{event: ..., key: ...}` is one with the key of its record; with
+    `value` or `headers` it is a record as `penstock event` writes it.
+
+    >>> sample_record({"event": {"id": "1", "source": "/", "type": "t"}, "key": "k"}).key
+    b'k'
+    """
+    if isinstance(sample, KafkaRecord):
+        return sample
+    if isinstance(sample, CloudEvent):
+        return KafkaBinding().encode(sample)
+    if "value" in sample or "headers" in sample:
+        return read_kafka(sample)
+    key, members = sample.get("key"), sample.get("event", sample)
+    if not isinstance(members, Mapping) or not (key is None or isinstance(key, str)):
+        raise UsageError("a sample is an event or a record", next="write it as {event: {...}, key: text}")
+    try:
+        event = FORMATS.named("json").decode(dumps({"specversion": "1.0", **members}))
+        return KafkaBinding().encode(event, key=None if key is None else key.encode())
+    except (EventError, ValueError) as exc:
+        raise UsageError(f"a sample is no event: {exc}", next="give it id, source and type") from exc
+
+
+def _source(pipeline: Pipeline, route: str | None, receive: str | None) -> Source:
+    sources = sources_of(pipeline)
+    if route is not None:
+        for source in sources:
+            own = tuple(each for each in source.routes if each.name == route)
+            if own:
+                return replace(source, routes=own)
+        raise UsageError(f"there is no route {route}", next=f"use one of: {_names(pipeline)}")
+    found = [
+        source
+        for source in sources
+        if receive is None or receive in {each.document.receive for each in source.routes}
+    ]
+    if len(found) != 1:
+        raise UsageError("the pipeline reads several topics", next=f"name a route: {_names(pipeline)}")
+    return found[0]
+
+
+def _names(pipeline: Pipeline) -> str:
+    return ", ".join(route.name for route in pipeline.routes)
+
+
+def _hasty(stage: Stage) -> Stage:
+    routes = tuple(
+        replace(route, invoker=replace(route.invoker, clock=_HastyClock()))
+        if isinstance(route.invoker, FunctionInvoker)
+        else route
+        for route in stage.routes
+    )
+    return replace(stage, routes=routes)
+
+
+def _batch(records: Sequence[KafkaRecord], topic: str) -> pa.RecordBatch:
+    count = len(records)
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([record.key for record in records], pa.binary()),
+            "value": pa.array([record.value for record in records], pa.binary()),
+            "headers": pa.array(
+                [[{"key": k, "value": v} for k, v in record.headers] for record in records], HEADERS
+            ),
+            "topic": pa.array([topic] * count, pa.utf8()),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(count), pa.int64()),
+            "timestamp": pa.array([record.timestamp or 0 for record in records], pa.int64()),
+        }
+    )
+
+
+def _sorted_out(
+    rows: Sequence[Mapping[str, Any]], counts: Mapping[str, int], source: Source, pipeline: Pipeline
+) -> Trial:
+    channels = _channels(source, pipeline)
+    dead_topics = {place.topic for place in source.dead.values()}
+    sent: list[Sent] = []
+    dead: list[DeadLetter] = []
+    receipts: list[Sent] = []
+    for row in rows:
+        headers = tuple((pair["key"], pair["value"]) for pair in row["headers"] or ())
+        record = KafkaRecord(key=row["key"], value=row["value"], headers=headers, topic=row["topic"])
+        event, is_receipt = event_of(record), row["sink"] >= len(source.servers)
+        letter = _letter(event) if row["topic"] in dead_topics else None
+        if letter is not None:
+            dead.append(letter)
+        else:
+            channel = channels.get(row["topic"], row["topic"])
+            (receipts if is_receipt else sent).append(Sent(channel=channel, record=record, event=event))
+    return Trial(sent=tuple(sent), dead=tuple(dead), receipts=tuple(receipts), counts=counts)
+
+
+def _channels(source: Source, pipeline: Pipeline) -> dict[str, str]:
+    named = {kafka_topic(channel): name for name, channel in pipeline.contract.channels.items()}
+    found = {topic: name for topic, name in named.items() if topic is not None}
+    sends = (operation for route in source.routes for operation in route.send)
+    return found | {str(operation.topic): operation.channel for operation in sends}
+
+
+def event_of(record: KafkaRecord) -> CloudEvent | None:
+    """Read a record; None if it is no event."""
+    try:
+        return KafkaBinding().decode(record)
+    except EventError:
+        return None
+
+
+def _letter(event: CloudEvent | None) -> DeadLetter | None:
+    try:
+        return None if event is None else read_dead_letter(event)
+    except EventError:
+        return None
