@@ -137,9 +137,7 @@ def test_offsets_grow_strictly_whoever_writes(world: World, batch: Any, records:
     offsets = [record.offset for record in found]
     assert offsets == sorted(set(offsets))
     assert [record.value for record in found] == expected
-    assert told == {
-        record.offset: record.value for record in found if record.offset in told
-    }
+    assert told == {record.offset: record.value for record in found if record.offset in told}
     if offsets:
         assert world.wire.find(topic, -1)[:2] == (0, offsets[-1] + 1)
 
