@@ -22,7 +22,7 @@ from penstock.record import Headers, KafkaRecord
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
 Make = Callable[..., Any]
 
 

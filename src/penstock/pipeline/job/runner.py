@@ -12,6 +12,7 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from penstock.brokers.kafka_offsets import Offsets
 from penstock.errors import ClusterError, PipelineError, UnknownSchemas
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.job.checkpoint import locked
@@ -70,6 +71,7 @@ class Job:
         self._committers: dict[str, Committer] = {}
         self._told: SimpleQueue[Progress | str] = SimpleQueue()
         self._ended: set[str] = set()
+        self._earliest: dict[str, Offsets] = {}
         self._stop = Event()
         self._held = ExitStack()
         self._busy = 0.0
@@ -222,9 +224,11 @@ class Job:
 
         Offsets without records are no loss by themselves: transactions and compaction leave some.
         """
-        missing = advanced(progress.start, progress.end) - progress.records
         each = self._prepared[progress.source]
-        if each.on_data_loss == "stop" or missing <= 0 or not progress.start or progress.batch == 0:
+        known = self._earliest.setdefault(progress.source, each.survey.earliest)
+        start = {part: max(offset, known.get(part, 0)) for part, offset in progress.start.items()}
+        missing = advanced(start, progress.end) - progress.records
+        if each.on_data_loss == "stop" or missing <= 0 or not start:
             return 0
         try:
             receive = each.source.receive
@@ -232,7 +236,8 @@ class Job:
         except ClusterError as exc:
             _log.warning("whether records of %s are gone is not known: %s", each.source.topic, exc)
             return 0
-        return min(missing, gap(progress.start, earliest, until=progress.end))
+        self._earliest[progress.source] = earliest
+        return min(missing, gap(start, earliest, until=progress.end))
 
     def _count_lost(self, source: str, records: int) -> None:
         if records:
