@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -139,6 +144,44 @@ class Project:
             job.run(spark)
             (totals,) = job.totals.values()
             return totals
+
+    def spawn(self, *words: str, **environment: str) -> Running:
+        """Run `penstock` in a process of its own."""
+        return Running(self.folder, words, environment)
+
+
+class Running:
+    """A `penstock` that runs; what it says is in two files."""
+
+    def __init__(self, folder: Path, words: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        self.stdout, self.stderr = (folder / f"{uuid.uuid4().hex[:6]}.{name}" for name in ("out", "err"))
+        with self.stdout.open("wb") as out, self.stderr.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "penstock.cli", *words],
+                cwd=folder,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+
+    def told(self) -> str:
+        return self.stderr.read_text(encoding="utf-8")
+
+    def until(self, pattern: str, times: int = 1, seconds: float = 240) -> list[str]:
+        """Wait until stderr has a pattern so many times; give what was found."""
+        end = time.monotonic() + seconds
+        while len(found := re.findall(pattern, self.told())) < times:
+            assert self.process.poll() is None, self.told()
+            assert time.monotonic() < end, self.told()
+            time.sleep(0.05)
+        return found
+
+    def ended(self, seconds: float = 240) -> int:
+        try:
+            return self.process.wait(seconds)
+        finally:
+            self.process.kill()
 
 
 def _record(message: Any) -> KafkaRecord:
