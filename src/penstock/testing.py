@@ -4,6 +4,11 @@
         producer = Producer({"bootstrap.servers": kafka.bootstrap})
 
 Every client that works with the gateway works with it. Nothing is stored and nothing survives it.
+
+And a pipeline in memory, for tests of routes and functions:
+
+    result = run_route("pipeline.yaml", [event], route="large-orders")
+    assert result.events("ordersLarge")[0].subject == "ada"
 """
 
 from __future__ import annotations
@@ -13,10 +18,11 @@ import itertools
 import threading
 import uuid
 from bisect import bisect_right
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.errors import ApiError, InternalError
 from penstock.gateway.dispatch import advertised
@@ -38,7 +44,10 @@ from penstock.gateway.scan import first_at
 from penstock.gateway.server import Server
 from penstock.wire.kafka import ErrorCode, RecordBatch, read_batches
 
-__all__ = ["MemoryKafka", "MemoryStorage"]
+if TYPE_CHECKING:
+    from penstock.pipeline.trial import Sample, Trial
+
+__all__ = ["MemoryKafka", "MemoryStorage", "run_route"]
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_NAME = 249
@@ -356,3 +365,17 @@ class MemoryKafka:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def run_route(
+    pipeline: str | Path, events: Iterable[Sample], *, route: str | None = None, receive: str | None = None
+) -> Trial:
+    """Give events to a route of a pipeline file, its function included, without Spark and without a broker.
+
+    Without `route` all routes run that receive by `receive`, which may be left out if there is one source.
+    The result has the events by channel, the dead letters, the receipts and the counts.
+    """
+    from penstock.pipeline.compile import load_pipeline
+    from penstock.pipeline.trial import try_out
+
+    return try_out(load_pipeline(pipeline), list(events), route=route, receive=receive)

@@ -1,0 +1,150 @@
+"""`penstock test` and `penstock.testing.run_route`: a pipeline with its function, in memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import UsageError
+from penstock.events import CloudEvent, Json
+from penstock.pipeline.compile import load_pipeline
+from penstock.pipeline.samples import read_events, read_test, run_test
+from penstock.record import KafkaRecord
+from penstock.testing import run_route
+
+SHOP = Path(__file__).parents[3] / "examples" / "shop"
+TEST = (SHOP / "tests" / "large-orders.yaml").read_text()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    for name in ("asyncapi.yaml", "pipeline.yaml", "functions.py", "tests/large-orders.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes((SHOP / name).read_bytes())
+    return tmp_path
+
+
+def penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock.cli", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_shops_own_tests_pass_by_copy_and_paste(shop: Path) -> None:
+    result = penstock(shop, "test")
+    assert (result.returncode, result.stderr.strip()) == (0, "1 passed, 0 failed"), result.stdout
+
+
+def test_a_test_that_fails_says_what_is_different(shop: Path) -> None:
+    changed = TEST.replace("items: 6", "items: 7").replace("unmatched: 1", "unmatched: 2")
+    (shop / "tests" / "large-orders.yaml").write_text(changed)
+    (shop / "tests" / "broken.json").write_text('{"given": []}')
+    result = penstock(shop, "test", "-o", "json")
+    assert result.returncode == 1
+    broken, orders = json.loads(result.stdout)
+    assert orders["differences"] == [
+        "ordersLarge[0].data.items: expected 7, got 6",
+        "unmatched: expected 2, got 1",
+    ]
+    assert (broken["test"], broken["result"]) == ("broken.json", "failed")
+    assert "expect" in broken["differences"][0]
+
+
+def test_sample_events_are_shown_with_what_becomes_of_them(shop: Path) -> None:
+    event = {"id": "o-1", "source": "/shop", "type": "com.shop.order.placed"}
+    lines = [
+        {**event, "datacontenttype": "application/json", "data": {"customer": "ada", "total": 120}},
+        {"value": "junk", "headers": [["ce_id", "1"]]},
+    ]
+    (shop / "events.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    result = penstock(shop, "test", "--events", "events.jsonl", "-o", "json")
+    assert result.returncode == 0, result.stderr
+    sent, dead = json.loads(result.stdout)
+    assert (sent["to"], sent["key"], json.loads(sent["detail"])["reviewer"]) == (
+        "ordersLarge",
+        "ada",
+        "clerk",
+    )
+    assert dead["to"] == "dead letters"
+    assert "2 in" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "difference"),
+    [
+        ("causationid: o-1, ", "causationid: o-9, ", 'ordersLarge[0].causationid: expected "o-9", got "o-1"'),
+        ("subject: ada, ", "colour: red, ", 'ordersLarge[0].colour: expected "red", it is not there'),
+        ("    - {id: o-3, code", "    - {id: o-9, code", 'dead[0].id: expected "o-9", got "o-3"'),
+        ("      - {causationid: o-4", "      # ", "ordersLarge: expected 1, got 2"),
+        ("  dropped: 0", "  receipts: [{}]", "receipts: expected 1, got 0"),
+        ("reviewer: clerk", "reviewer: true", 'ordersLarge[0].data.reviewer: expected true, got "clerk"'),
+    ],
+)
+def test_differences(tmp_path: Path, old: str, new: str, difference: str) -> None:
+    assert old in TEST
+    path = tmp_path / "test.yaml"
+    path.write_text(TEST.replace(old, new))
+    assert difference in run_test(load_pipeline(SHOP / "pipeline.yaml"), read_test(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("given: []\nexpect: {}\nextra: 1\n", "extra"),
+        ("given: {}\nexpect: {}\n", "given"),
+        ("- 1\n", "no test|object|mapping"),
+    ],
+)
+def test_a_file_that_is_no_test_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "test.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=why):
+        read_test(path)
+
+
+def test_a_route_in_a_unit_test() -> None:
+    order = CloudEvent(
+        {
+            "id": "1",
+            "source": "/shop",
+            "type": "com.shop.order.placed",
+            "datacontenttype": "application/json",
+        },
+        Json({"customer": "ada", "total": 1000, "lines": [{"sku": "tea", "count": 3}]}),
+    )
+    result = run_route(SHOP / "pipeline.yaml", [order, KafkaRecord(value=b"junk")], route="large-orders")
+    (large,) = result.events("ordersLarge")
+    assert (large.subject, large.get("causationid")) == ("ada", "1")
+    assert large.json() == {
+        "customer": "ada",
+        "total": 1000,
+        "lines": [{"sku": "tea", "count": 3}],
+        "items": 3,
+        "reviewer": "manager",
+    }
+    assert [letter.code for letter in result.dead] == ["not-a-cloudevent"]
+    assert (result.counts["in"], result.counts["out"], result.receipts) == (2, 1, ())
+
+
+@pytest.mark.parametrize(
+    ("given", "why"), [({"route": "none"}, "no route none"), ({"receive": "x"}, "several")]
+)
+def test_what_is_not_there_is_refused(given: dict[str, str], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        run_route(SHOP / "pipeline.yaml", [], **given)
+
+
+@pytest.mark.parametrize("text", ['[{"id": "1"}]', '{"id": "1"}', '{"id": "1"}\n', '{\n"id": "1"}'])
+def test_events_in_a_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "events.json"
+    path.write_text(text)
+    assert list(read_events(path)) == [{"id": "1"}]
+
+
+@pytest.mark.parametrize("sample", [{"id": "1"}, {"event": 1}, {"event": {"id": "1"}, "key": 3}])
+def test_a_sample_that_is_no_event_is_refused(sample: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="sample"):
+        run_route(SHOP / "pipeline.yaml", [sample])
