@@ -20,8 +20,8 @@ $(STAMP): requirements.lock pyproject.toml
 
 setup: $(STAMP) ## make .venv from requirements.lock
 
-run: $(STAMP) ## start the embedded servers, run the demo, print a table, end
-	@$(BIN)/penstock demo
+run: $(STAMP) ## start the embedded servers, run the demo, print a table, end (STAY=1 keeps them up)
+	@$(BIN)/penstock demo $(if $(STAY),--stay)
 
 test: $(STAMP) ## all tests, those with real servers included
 	$(BIN)/python -m pytest -m "not soak" $(ARGS)

@@ -12,6 +12,7 @@ from penstock.embedded.artifacts import ensure
 from penstock.embedded.home import penstock_home
 from penstock.embedded.java import find_java
 from penstock.errors import MissingExtra
+from penstock.pipeline.quiet import quiet_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,8 @@ def spark_session(
     builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_log4j2()}")
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with quiet_start():
+        session = builder.getOrCreate()
     if package is not None:
         session.sparkContext.addPyFile(str(package))
     return session

@@ -1,0 +1,197 @@
+"""The flow of the demo: servers, contract, orders, routes, and a table that accounts for each order."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.fetching import fetch
+from penstock.cli.settings import configuration, current
+
+if TYPE_CHECKING:
+    from penstock.cli.demo.account import Account
+    from penstock.cli.demo.orders import Order
+    from penstock.cli.demo.shipments import Shipments
+    from penstock.cli.demo.shop import Shop
+    from penstock.embedded.stack import Stack
+    from penstock.pipeline.job import Job, Watcher
+
+__all__ = ["command"]
+
+_SERVERS: Final = ("kafka", "pulsar", "registry")
+_IDLE: Final = 30.0
+"""Seconds without one more order after which the job ends although some are missing: the table tells."""
+_SHIPMENTS: Final = "persistent://public/shop/shipments"
+_TOPICS: Final = {"placed": "orders.placed", "large": "orders.large", "dead": "orders.dead"}
+
+
+def command(
+    orders: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many orders are placed.")] = 20_000,
+    stay: Annotated[bool, typer.Option("--stay", help="Keep the servers up until Ctrl-C.")] = False,
+) -> None:
+    """Start Kafka, Pulsar and a registry, run the shop on them, and account for every order."""
+    from penstock.embedded.stack import Stack
+
+    configuration()
+    fetch([*_SERVERS, "spark"])
+    started = time.monotonic()
+    stack = Stack(_SERVERS)
+    with output.progress("starting Kafka, Pulsar and the registry"):
+        stack.start()
+    try:
+        with TemporaryDirectory(prefix="penstock-demo-") as folder:
+            right = _demo(stack, Path(folder), orders)
+            output.talk(f"{time.monotonic() - started:.1f} s in all")
+            if stay:
+                _stay(stack, Path(folder))
+    finally:
+        stack.close()
+    if not right:
+        raise typer.Exit(1)
+
+
+def _demo(stack: Stack, folder: Path, count: int) -> bool:
+    from penstock.cli.demo.account import account
+    from penstock.cli.demo.orders import orders
+    from penstock.cli.demo.shipments import carry
+    from penstock.cli.demo.shop import open_shop
+
+    shop = open_shop(folder, stack)
+    with output.progress("contract: plan and apply"):
+        plan = shop.make_topics()
+    output.talk(f"contract: {len(plan.steps)} steps applied (topics, namespaces, schemas)")
+    options, sent = stack.kafka.client_options(), list(orders(count, _TOPICS["placed"]))
+    _route(shop, options, sent)
+    with output.progress("kafka: reading every topic back"):
+        found = account(options, sent, _TOPICS)
+    with output.progress("pulsar: shipments", total=count) as bar:
+        carried = carry(stack.pulsar.service_url, _SHIPMENTS, count, bar.advance)
+    return _show(found, carried)
+
+
+# The job
+
+
+def _route(shop: Shop, options: dict[str, str], sent: list[Order]) -> None:
+    """Run the routes of the shop while its orders come in, until all are read."""
+    from penstock.pipeline.compile import load_pipeline
+    from penstock.pipeline.job import Job, JobOptions
+    from penstock.pipeline.session import spark_session
+
+    pipeline = load_pipeline(shop.pipeline, context=shop.context)
+    with Job(pipeline, JobOptions(until_idle=_IDLE)) as job:
+        job.prepare()
+        with output.progress("starting Spark"):
+            spark = spark_session("penstock demo")
+        try:
+            with output.progress("routing orders", total=len(sent)) as bar:
+                job.watch(_until(len(sent), job, bar))
+                with _fed(job, options, sent):
+                    job.run(spark)
+        finally:
+            spark.stop()
+
+
+def _until(total: int, job: Job, bar: output.Progress) -> Watcher:
+    """Move the bar, and end the job when everything is read."""
+    from penstock.pipeline.job import Progress, Watcher
+
+    class Until(Watcher):
+        read = 0
+
+        def batch(self, progress: Progress) -> None:
+            bar.advance(progress.counts["n_in"])
+            self.read += progress.counts["n_in"]
+            if self.read >= total:
+                job.stop()
+
+    return Until()
+
+
+@contextmanager
+def _fed(job: Job, options: dict[str, str], sent: list[Order]) -> Iterator[None]:
+    """Send the orders as soon as the job runs; an order that is not taken ends the job."""
+    from penstock.cli.demo.orders import send
+
+    trouble: list[Exception] = []
+
+    def feed() -> None:
+        while not job.running and not over:
+            time.sleep(0.05)
+        try:
+            send(options, sent, lambda _count: None)
+        except Exception as exc:  # noqa: BLE001 - told by the thread that waits
+            trouble.append(exc)
+            job.stop()
+
+    over: list[bool] = []
+    feeder = Thread(target=feed, name="penstock-demo-orders", daemon=True)
+    feeder.start()
+    try:
+        yield
+    finally:
+        over.append(True)
+        feeder.join()
+    if trouble:
+        raise trouble[0]
+
+
+# What is shown
+
+
+def _show(found: Account, carried: Shipments) -> bool:
+    columns = ("channel", "in", "out", "dead", "missing", "duplicates", "latency p50", "latency p99")
+    rows = [*_kafka_rows(found), _pulsar_row(carried)]
+    output.rows(columns, rows, current().output)
+    right = found.right and not carried.missing
+    placed, large, dead = found.channels
+    sums = f"{placed.expected} orders = {large.expected} large + {dead.expected} dead + {found.small} small"
+    verdict = "every event is accounted for" if right else "NOT every event is accounted for"
+    output.talk(f"{verdict}: {sums}, counted by id")
+    for channel in found.channels:
+        if channel.unexpected:
+            output.talk(f"{channel.unexpected} records in {channel.name} do not belong there")
+    return right
+
+
+def _kafka_rows(found: Account) -> Iterator[tuple[object, ...]]:
+    placed, large, dead = found.channels
+    yield placed.name, placed.found, "", "", placed.missing, placed.duplicates, "", ""
+    for channel, out, lost in ((large, large.found, ""), (dead, "", dead.found)):
+        times = (_seconds(channel.p50), _seconds(channel.p99))
+        yield channel.name, "", out, lost, channel.missing, channel.duplicates, *times
+
+
+def _pulsar_row(carried: Shipments) -> tuple[object, ...]:
+    name = f"{carried.topic.rpartition('/')[2]} (pulsar)"
+    return name, carried.sent, carried.read, "", carried.missing, carried.duplicates, "", ""
+
+
+def _seconds(millis: float | None) -> str:
+    return "" if millis is None else f"{millis / 1000:.1f} s"
+
+
+def _stay(stack: Stack, folder: Path) -> None:
+    """Say what can be tried, and wait for Ctrl-C."""
+    output.talk(f"\nthe servers stay up: Kafka {stack.kafka.bootstrap}, Pulsar {stack.pulsar.service_url}")
+    output.talk(f"  cd {folder}")
+    for line in (
+        "penstock dlq list              # why orders died",
+        "penstock drift --env dev       # change a topic by hand, and look again",
+        "penstock run --once            # route what comes next",
+    ):
+        output.talk(f"  {line}")
+    output.talk("Ctrl-C ends them")
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        output.talk("stopping")

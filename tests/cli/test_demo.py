@@ -1,0 +1,63 @@
+"""The demo: orders have the fate that is said, the account tells what is wrong, and the whole runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from penstock.cli.demo.account import _channel
+from penstock.cli.demo.orders import Fate, number_of, orders
+from penstock.errors import EventError
+from penstock.events.bindings.kafka import KafkaBinding
+
+
+def test_orders_have_a_known_fate() -> None:
+    made = list(orders(2000, "orders.placed"))
+    assert Counter(order.fate for order in made) == {Fate.LARGE: 977, Fate.SMALL: 998, Fate.DEAD: 25}
+    for order in made:
+        assert number_of(order.record.headers) == order.number
+        if order.fate is not Fate.DEAD:
+            data = KafkaBinding().decode(order.record).json()
+            assert (data["total"] >= 100) == (order.fate is Fate.LARGE)
+
+
+def test_malformed_orders_differ() -> None:
+    dead = [order.record for order in orders(80 * 8, "orders.placed") if order.fate is Fate.DEAD]
+    said = []
+    for record in dead:
+        try:
+            event = KafkaBinding().decode(record)
+            said.append(f"{event.type} {event.json()['lines']}")
+        except EventError as exc:
+            said.append(exc.what)
+    assert len(set(said)) == 8
+
+
+def test_the_account_tells_what_is_wrong() -> None:
+    began = {1: 1000, 2: 1000}
+    found = iter([(1, 1500), (1, 1600), (7, 1500), (None, 1500)])
+    channel = _channel("orders.large", Fate.LARGE, {1, 2}, found, began)
+    assert (channel.missing, channel.unexpected, channel.duplicates) == (1, 2, 1)
+    assert not channel.right
+    fine = _channel("orders.large", Fate.LARGE, {1, 2}, iter([(1, 1500), (2, 1700)]), began)
+    assert fine.right
+    assert (fine.p50, fine.found) == (600.0, 2)
+
+
+@pytest.mark.server
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_demo_accounts_for_every_order() -> None:
+    command = [sys.executable, "-m", "penstock.cli", "demo", "--orders", "2000", "-o", "json"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=380, check=False)
+    assert result.returncode == 0, result.stderr
+    rows = {row["channel"]: row for row in json.loads(result.stdout)}
+    assert rows["orders.placed"]["in"] == 2000
+    assert (rows["orders.large"]["out"], rows["orders.dead"]["dead"]) == (977, 25)
+    assert rows["shipments (pulsar)"]["out"] == 2000
+    assert [row["missing"] for row in rows.values()] == [0, 0, 0, 0]
+    assert "every event is accounted for: 2000 orders = 977 large + 25 dead + 998 small" in result.stderr
