@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from penstock.config import load
 from penstock.errors import ClusterError, JobFailed, PortTaken, UsageError
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline, check_pipeline
+from penstock.pipeline.functions.invoker import FunctionInvoker
+from penstock.pipeline.functions.process import Settings
+from penstock.pipeline.functions.receipts import Receipts
 from penstock.pipeline.job import JobOptions, Progress, delivery_of
 from penstock.pipeline.job.failure import failure
 from penstock.pipeline.job.groups import Committer, group_of
@@ -20,7 +24,8 @@ from penstock.pipeline.job.metrics import Metrics
 from penstock.pipeline.job.pages import Answer, serve
 from penstock.pipeline.job.sinks import Delivery, sink_options
 from penstock.pipeline.job.sources import reader_options
-from penstock.pipeline.job.survey import limited
+from penstock.pipeline.job.survey import Survey, settled
+from penstock.pipeline.ports import Target
 
 SHOP = Path(__file__).parents[3] / "examples" / "shop"
 PASSWORD = "pass-word-7"
@@ -113,9 +118,24 @@ def test_producers_take_what_the_topics_take(source: Source, pipeline: Pipeline)
     assert chosen["kafka.batch.size"] == "262144"
     assert int(chosen["kafka.max.request.size"]) > 40_000_000
     assert int(chosen["kafka.buffer.memory"]) > int(chosen["kafka.max.request.size"])
-    stage = limited(stage_of(source, pipeline), limits)
+    found = Survey(cluster_id=None, topic_id=None, earliest={}, latest={}, limits=limits)
+    stage = settled(stage_of(source, pipeline), found, 1)
     assert [target.limit for target in stage.routes[0].targets] == [5_000_000]
     assert stage.dead.limit == 40_000_000
+
+
+def test_receipts_go_only_to_topics_that_are_there(source: Source, pipeline: Pipeline) -> None:
+    channels = {"a": Target(topic="there", sink=1), "b": Target(topic="gone", sink=1)}
+    receipts = Receipts(pipeline="p", route="r", channels=channels)
+    stage = stage_of(source, pipeline)
+    invoker = FunctionInvoker(settings=Settings(route="r", function="m:f"), receipts=receipts)
+    stage = replace(stage, routes=(replace(stage.routes[0], invoker=invoker),))
+    present = frozenset({(0, "there")})
+    found = Survey(cluster_id=None, topic_id=None, earliest={}, latest={}, limits={}, present=present)
+    kept = settled(stage, found, 1).routes[0].invoker
+    assert isinstance(kept, FunctionInvoker)
+    assert kept.receipts is not None
+    assert list(kept.receipts.channels) == ["a"]
 
 
 @pytest.mark.parametrize(

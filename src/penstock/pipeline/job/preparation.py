@@ -23,7 +23,7 @@ from penstock.pipeline.job.offsets import gap
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.realtime import require_real_time
 from penstock.pipeline.job.sinks import Delivery, delivery_of
-from penstock.pipeline.job.survey import Clusters, Survey, limited, survey
+from penstock.pipeline.job.survey import Clusters, Survey, settled, survey
 from penstock.pipeline.stage import Stage
 from penstock.pipeline.typed.schemas import Schemas
 
@@ -95,7 +95,7 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
         )
     return Prepared(
         source=source,
-        stage=limited(stage, found.limits),
+        stage=settled(stage, found, len(source.servers)),
         schemas=schemas,
         survey=found,
         checkpoint=checkpoint,
@@ -110,7 +110,8 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
 def refreshed(prepared: Prepared, pipeline: Pipeline) -> Prepared:
     """Give a source with the schemas that were learnt since it was prepared."""
     stage = stage_of(prepared.source, pipeline, prepared.schemas)
-    return replace(prepared, stage=limited(stage, prepared.survey.limits))
+    servers = prepared.source.servers
+    return replace(prepared, stage=settled(stage, prepared.survey, len(servers)))
 
 
 def _fingerprint(source: Source, found: Survey) -> Fingerprint:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.brokers.kafka_offsets import KafkaOffsets, Offsets
 from penstock.contract.credentials import Client, Connection, options, reveal
 from penstock.errors import ClusterError, PipelineError
 from penstock.pipeline.assembly import Source
-from penstock.pipeline.ports import Target
+from penstock.pipeline.functions.invoker import FunctionInvoker
+from penstock.pipeline.ports import Invoker, Target
 from penstock.pipeline.stage import Stage
 
-__all__ = ["Clusters", "Survey", "limited", "survey"]
+__all__ = ["Clusters", "Survey", "settled", "survey"]
 
 
 class Clusters:
@@ -40,6 +41,8 @@ class Survey:
     latest: Offsets
     limits: Mapping[tuple[int, str], int]
     """max.message.bytes of each target, by sink and topic."""
+    present: frozenset[tuple[int, str]] = frozenset()
+    """Every topic that is there, by sink."""
 
 
 def survey(source: Source, stage: Stage, clusters: Clusters) -> Survey:
@@ -48,10 +51,10 @@ def survey(source: Source, stage: Stage, clusters: Clusters) -> Survey:
     admin = clusters.client(receive.server, receive.connection, receive.client_id)
     wanted = _topics(source, stage)
     limits: dict[tuple[int, str], int] = {}
+    present: set[tuple[int, str]] = set()
     for sink, (server, connection) in enumerate(source.connections.items()):
-        client = clusters.client(server, connection)
-        topics = sorted(wanted[server])
-        _require(client, server, topics)
+        client, topics = clusters.client(server, connection), sorted(wanted[server])
+        present |= {(sink, topic) for topic in _require(client, server, topics)}
         limits |= {(sink, topic): limit for topic, limit in _limits(client, topics)}
     return Survey(
         cluster_id=admin.cluster_id(),
@@ -59,20 +62,39 @@ def survey(source: Source, stage: Stage, clusters: Clusters) -> Survey:
         earliest=admin.earliest(source.topic),
         latest=admin.latest(source.topic),
         limits=limits,
+        present=frozenset(present),
     )
 
 
-def limited(stage: Stage, limits: Mapping[tuple[int, str], int]) -> Stage:
-    """Tell the targets of a stage what their topics take."""
+def settled(stage: Stage, found: Survey, clusters: int) -> Stage:
+    """Tell a stage what its topics take, and which channels of receipts are there at all."""
 
     def known(target: Target) -> Target:
-        return replace(target, limit=limits.get((target.sink, target.topic)))
+        return replace(target, limit=found.limits.get((target.sink, target.topic)))
 
     routes = tuple(
-        replace(route, targets=tuple(map(known, route.targets)), dead=known(route.dead))
+        replace(
+            route,
+            targets=tuple(map(known, route.targets)),
+            dead=known(route.dead),
+            invoker=_with_receipts(route.invoker, found, clusters),
+        )
         for route in stage.routes
     )
-    return replace(stage, routes=routes, dead=known(stage.dead))
+    unknown = tuple(map(known, stage.unknown))
+    return replace(stage, routes=routes, dead=known(stage.dead), unknown=unknown)
+
+
+def _with_receipts(invoker: Invoker | None, found: Survey, clusters: int) -> Invoker | None:
+    """Forget channels without a topic: an event that names one must not be able to stop the job."""
+    if not isinstance(invoker, FunctionInvoker) or invoker.receipts is None:
+        return invoker
+    channels = {
+        name: target
+        for name, target in invoker.receipts.channels.items()
+        if (target.sink % clusters, target.topic) in found.present
+    }
+    return replace(invoker, receipts=replace(invoker.receipts, channels=channels))
 
 
 def _topics(source: Source, stage: Stage) -> Mapping[str, set[str]]:
@@ -80,12 +102,14 @@ def _topics(source: Source, stage: Stage) -> Mapping[str, set[str]]:
     servers = source.servers
     wanted: dict[str, set[str]] = {server: set() for server in servers}
     wanted[source.receive.server].add(source.topic)
-    for target in (stage.dead, *(each for route in stage.routes for each in (*route.targets, route.dead))):
-        wanted[servers[target.sink % len(servers)]].add(target.topic)
+    routed = (each for route in stage.routes for each in (*route.targets, route.dead))
+    for target in (stage.dead, *stage.unknown, *routed):
+        wanted[servers[target.sink]].add(target.topic)
     return wanted
 
 
-def _require(client: KafkaOffsets, server: str, topics: list[str]) -> None:
+def _require(client: KafkaOffsets, server: str, topics: list[str]) -> Collection[str]:
+    """Give all topics of a cluster; those that are needed must be among them."""
     there = client.cluster(topics).topics
     missing = [topic for topic in topics if topic not in there]
     if missing:
@@ -94,6 +118,7 @@ def _require(client: KafkaOffsets, server: str, topics: list[str]) -> None:
             where=client.address,
             next="penstock plan shows what is missing, penstock apply makes it",
         )
+    return there.keys()
 
 
 def _limits(client: KafkaOffsets, topics: list[str]) -> Iterator[tuple[str, int]]:
