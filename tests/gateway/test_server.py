@@ -222,6 +222,63 @@ def test_all_connections_together_have_a_budget() -> None:
     run(work())
 
 
+def test_requests_that_never_end_take_no_more_than_the_budget() -> None:
+    """Each of ten clients announces a large request and sends all but the last bytes of it."""
+
+    async def work() -> None:
+        storage, size = GatedStorage(), 4_000_000
+        await storage.create(NewTopic(name="t", partitions=1))
+        storage.gate.set()
+        request = produce(7, size=size)
+        async with serving(storage, Limits(bytes_in_all=2 * size)) as (server, connect):
+            streams = [await connect() for _ in range(10)]
+            for _, writer in streams:
+                writer.write(request[:-10])
+            await until(lambda: server.is_full)
+            await asyncio.sleep(0.3)
+            held = [len(client._connection.input) for client in server.clients]
+            # Two were let in; of the others there is no more than one reading of the socket.
+            assert sorted(held)[-2:] == [len(request) - 10] * 2
+            assert sum(held) < 2 * size + 10 * 600_000
+            # Those that have begun are finished, and make room for the next.
+            for _, writer in streams:
+                writer.write(request[-10:])
+            for reader, _ in streams:
+                assert struct.unpack_from(">i", await answer(reader))[0] == 7
+            await until(lambda: server.bytes_under_way == 0)
+
+    run(work())
+
+
+def test_a_large_request_that_comes_too_slowly_is_ended() -> None:
+    async def work() -> None:
+        slow = Limits(frame_seconds=0.3, frame_bytes_per_second=100_000_000, bytes_in_all=1_000_000)
+        async with serving(None, slow) as (server, connect):
+            _, attacker = await connect()
+            attacker.write(produce(1, size=5_000_000)[:300_000])
+            await until(lambda: server.is_full)
+            reader, writer = await connect()
+            writer.write(framed(API_VERSIONS))
+            # The others wait no longer than the attacker is borne with.
+            assert struct.unpack_from(">i", await answer(reader))[0] == 1
+            await until(lambda: len(server.clients) == 1)
+            assert server.bytes_under_way == 0
+
+    run(work())
+
+
+def test_half_a_request_and_then_silence_is_idle() -> None:
+    async def work() -> None:
+        async with serving(None, Limits(idle_seconds=0.3)) as (server, connect):
+            reader, writer = await connect()
+            writer.write(framed(API_VERSIONS)[:-2])
+            async with asyncio.timeout(5):
+                assert await reader.read() == b""
+            assert not server.clients
+
+    run(work())
+
+
 def test_a_client_that_does_not_read_gets_no_more_answers_made() -> None:
     async def work() -> None:
         storage = GatedStorage()

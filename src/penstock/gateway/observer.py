@@ -15,4 +15,4 @@ class Observer:
         """A request of `taken` bytes was answered with `given` bytes."""
 
     def closed(self, reason: str) -> None:
-        """We ended a connection: it was refused, idle, malformed, unserved, failed or hit a bug."""
+        """We ended a connection: it was refused, idle, slow, malformed, unserved, failed or hit a bug."""

@@ -3,7 +3,7 @@
 As in Kafka a request is served when those before it have been; only Produce requests are under way together,
 begun in their order, straight out of the buffer of the socket if nothing has to be waited for. Reading stops
 while a connection, or all of them together, have too much under way, or while a client does not read its
-answers. `drain` lets what is under way finish.
+answers; a large request is under way as soon as it begins to come. `drain` lets what is under way finish.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ class Limits:
     bytes_in_all: int = 256 * 1024 * 1024
     connections: int = 5000
     idle_seconds: float = 600.0
+    frame_seconds: float = 30.0
+    """What a large request may take to come, and a second more for each `frame_bytes_per_second`."""
+    frame_bytes_per_second: int = 100_000
 
 
 class Server:
@@ -140,6 +143,11 @@ class Client(asyncio.BufferedProtocol):
         self._producing: dict[produce.Production, float] = {}
         """When the client stops waiting for each."""
         self._expiry: asyncio.TimerHandle | None = None
+        self._awaited = 0
+        """The size of a large request that has begun to come."""
+        self._reserved = 0
+        """The same, once there is room for it: counted before its bytes are there."""
+        self._too_slow: asyncio.TimerHandle | None = None
         self._out: list[Buffer] = []
         """Answers that go out together when the loop comes round."""
         self._moved = asyncio.Event()
@@ -177,6 +185,7 @@ class Client(asyncio.BufferedProtocol):
         self._server.clients.discard(self)
         if self._idle is not None:
             self._idle.cancel()
+        self._await(0)
         for task in self.tasks:
             task.cancel()
 
@@ -191,6 +200,7 @@ class Client(asyncio.BufferedProtocol):
         try:
             for slot in self._connection.requests():
                 self._begin(slot)
+            self._await(self._connection.input.awaited)
         except WireError as exc:
             log.warning("closed %s: %s", self.peer, exc)
             self._server.observer.closed("malformed")
@@ -220,6 +230,30 @@ class Client(asyncio.BufferedProtocol):
         self._flush()
         if self._transport is not None:
             self._transport.close()
+
+    def _await(self, size: int) -> None:
+        """Note that a large request has begun to come; 0 when it is there."""
+        self._awaited = size if size > _READ_SIZE else 0
+        if self._reserved and self._reserved != self._awaited:
+            if self._too_slow is not None:
+                self._too_slow.cancel()
+            reserved, self._reserved = self._reserved, 0
+            self._server.count(-reserved)
+
+    def _reserve(self) -> None:
+        """Make room for a large request before it is read, so that one which is let in can be finished.
+
+        Else many requests that never end would take memory without limit, or each other's room.
+        """
+        self._reserved = self._awaited
+        self._server.count(self._reserved)
+        patience = self._limits.frame_seconds + self._reserved / self._limits.frame_bytes_per_second
+        self._too_slow = asyncio.get_running_loop().call_later(patience, self._end_slow)
+
+    def _end_slow(self) -> None:
+        log.warning("closed %s: slow, a request of %d bytes did not come", self.peer, self._reserved)
+        self._server.observer.closed("slow")
+        self.close()
 
     def _begin(self, slot: Slot) -> None:
         self._server.count(slot.size)
@@ -369,11 +403,14 @@ class Client(asyncio.BufferedProtocol):
         """Read only while there is room for more."""
         if self._transport is None or self._transport.is_closing():
             return
+        if self._awaited and not self._reserved and not self._server.is_full:
+            self._reserve()
         room = (
             self._writable
             and len(self._connection) < self._limits.requests_per_connection
             and self._connection.bytes_under_way < self._limits.bytes_per_connection
-            and not (self._server.is_full or self._server.draining)
+            and not self._server.draining
+            and (self._reserved > 0 or not self._server.is_full)
         )
         if room != self._reading:
             self._reading = room

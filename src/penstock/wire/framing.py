@@ -43,6 +43,11 @@ class FrameBuffer:
         """Count the bytes that wait for the rest of their frame."""
         return self._end - self._start
 
+    @property
+    def awaited(self) -> int:
+        """The size of the frame that has begun to come; 0 if none has, or its size is not known yet."""
+        return self._next_size() or 0
+
     def writable(self, least: int = 1) -> memoryview:
         """Give room for at least so many bytes; tell `wrote` how many were put there."""
         if self._start == self._end:
