@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.contract.codecs import SchemaProblem
 from penstock.errors import CannotEncode, InvalidEvent
 from penstock.pipeline.typed.avro import avro_from_json, avro_to_json
-from penstock.pipeline.typed.avro_schema import parsed
+from penstock.pipeline.typed.avro_schema import is_recursive, parsed
 
 ORDER = {
     "type": "record",
@@ -148,6 +148,51 @@ def test_any_bytes_end_in_json_or_a_typed_error(raw: bytes) -> None:
         json.loads(avro_to_json(raw, text(ORDER), None))
     except InvalidEvent:
         return
+
+
+@pytest.mark.parametrize("depth", [300, 2000, 1_000_000])
+def test_values_that_nest_too_deep_end_in_a_typed_error(depth: int) -> None:
+    """The compiled reader of fastavro takes the whole process down with the last of them."""
+    chain = {"type": "record", "name": "Chain", "fields": [{"name": "next", "type": ["null", "Chain"]}]}
+    with pytest.raises(InvalidEvent):
+        avro_to_json(b"\x02" * depth + b"\x00", text(chain), None)
+
+
+@pytest.mark.parametrize(
+    ("schema", "recursive"),
+    [
+        ("string", False),
+        (ORDER, True),
+        ({"type": "array", "items": ORDER}, True),
+        ([{"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]}, "null"], False),
+        (
+            {
+                "type": "record",
+                "name": "A",
+                "fields": [
+                    {
+                        "name": "b",
+                        "type": {"type": "record", "name": "B", "fields": [{"name": "a", "type": "A"}]},
+                    }
+                ],
+            },
+            True,
+        ),
+        (
+            {
+                "type": "record",
+                "name": "A",
+                "fields": [
+                    {"name": "b", "type": {"type": "fixed", "name": "F", "size": 2}},
+                    {"name": "c", "type": "F"},
+                ],
+            },
+            False,
+        ),
+    ],
+)
+def test_schemas_that_hold_themselves_are_known(schema: object, recursive: bool) -> None:
+    assert is_recursive(text(schema)) is recursive
 
 
 def test_what_json_cannot_say_is_refused() -> None:

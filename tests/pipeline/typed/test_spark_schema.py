@@ -71,6 +71,28 @@ def test_a_schema_that_nests_for_ever_ends_as_variant() -> None:
     assert spark_ddl(json_schema(nested(200))).count("ARRAY") < 100
 
 
+def test_a_schema_that_grows_when_it_is_written_out_has_bounds() -> None:
+    """Thirty levels that each refer to the next one twice would be a thousand million fields."""
+    definitions = {
+        f"l{n}": {"properties": {name: {"$ref": f"#/definitions/l{n + 1}"} for name in "ab"}}
+        for n in range(30)
+    }
+    definition = {"properties": {"x": {"$ref": "#/definitions/l0"}}, "definitions": definitions}
+    assert len(spark_ddl(json_schema(definition))) < 1_000_000
+
+
+def test_an_avro_type_that_is_named_again_is_the_same_type() -> None:
+    line = {"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}
+    order = {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "a", "type": line}, {"name": "b", "type": {"type": "array", "items": "Line"}}],
+    }
+    assert spark_ddl(avro_schema(order)) == (
+        "STRUCT<`a`: STRUCT<`sku`: STRING>, `b`: ARRAY<STRUCT<`sku`: STRING>>>"
+    )
+
+
 AVRO = {
     "type": "record",
     "name": "Order",

@@ -17,7 +17,7 @@ import orjson
 
 from penstock.contract.codecs import SchemaProblem
 from penstock.errors import CannotEncode, InvalidEvent, MissingExtra
-from penstock.pipeline.typed.avro_schema import SchemaTexts, parsed
+from penstock.pipeline.typed.avro_schema import SchemaTexts, is_recursive, parsed
 from penstock.pipeline.typed.avro_values import Unfit, converter_of
 
 __all__ = ["avro_from_json", "avro_to_json"]
@@ -32,6 +32,8 @@ def avro_to_json(raw: bytes, writer: SchemaTexts, reader: SchemaTexts | None) ->
         written = orjson.dumps(value, default=_json_value, option=_OPTIONS)
     except SchemaProblem as exc:
         raise InvalidEvent(f"the schema of the data cannot be used: {exc}", attribute="data") from exc
+    except TypeError as exc:
+        raise InvalidEvent(f"data cannot be written as JSON: {exc}", attribute="data") from exc
     # orjson writes what is no number as null: only where a null is written may one hide.
     if b"null" in written and not _is_finite(value):
         raise InvalidEvent("data holds NaN or infinity, which JSON has not", attribute="data")
@@ -39,20 +41,28 @@ def avro_to_json(raw: bytes, writer: SchemaTexts, reader: SchemaTexts | None) ->
 
 
 def _read(raw: bytes, writer: SchemaTexts, reader: SchemaTexts | None) -> Any:
-    try:
-        from fastavro import schemaless_reader
-    except ImportError as exc:
-        raise MissingExtra("contract", "fastavro", purpose="reading Avro data") from exc
     written, wanted = parsed(writer), None if reader in (None, writer) else parsed(reader or ())
     stream = io.BytesIO(raw)
+    read = _reader(is_recursive(writer))
     try:
-        value = schemaless_reader(stream, written, wanted)
+        value = read(stream, written, wanted)
     except Exception as exc:  # fastavro lets through whatever Python raises inside it
         raise InvalidEvent(f"data is not Avro of its schema: {_said(exc)}", attribute="data") from exc
     left = len(raw) - stream.tell()
     if left:
         raise InvalidEvent(f"data has {left} bytes behind its Avro value", attribute="data")
     return value
+
+
+def _reader(deep: bool) -> Callable[..., Any]:
+    """Give fastavro's reader; its compiled one ends the process where values nest too deep."""
+    try:
+        from fastavro import schemaless_reader
+        from fastavro._read_py import schemaless_reader as careful_reader
+    except ImportError as exc:
+        raise MissingExtra("contract", "fastavro", purpose="reading Avro data") from exc
+    reader: Callable[..., Any] = careful_reader if deep else schemaless_reader
+    return reader
 
 
 def _said(exc: Exception) -> str:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from penstock.events.timestamp import read_timestamp
-from penstock.pipeline.typed.avro_schema import SchemaTexts, parsed
+from penstock.pipeline.typed.avro_schema import SchemaTexts, names_of, parsed
 
 __all__ = ["Unfit", "converter_of"]
 
@@ -44,6 +44,7 @@ def _inside(step: str, convert: Converter, value: Any) -> Any:
 def converter_of(schema: SchemaTexts, branch: str | None = None) -> Converter:
     """Give the converter of a schema, or of the branch of a union that has a name."""
     compiler = _Compiler()
+    compiler.learn(names_of(schema))
     whole = compiler.compile(parsed(schema))
     return whole if branch is None else compiler.named[branch]
 
@@ -60,14 +61,14 @@ class _Compiler:
             return _union([self.compile(branch) for branch in schema])
         if isinstance(schema, str):
             return _PRIMITIVE.get(schema) or self._by_name(schema)
-        self._learn(schema.get("__named_schemas", {}))
         logical = _LOGICAL.get(schema.get("logicalType", ""))
         kind = schema["type"]
         if logical is not None and not isinstance(kind, dict | list):
             return logical(self._plain(kind, schema))
         return self._plain(kind, schema)
 
-    def _learn(self, schemas: Mapping[str, Any]) -> None:
+    def learn(self, schemas: Mapping[str, Any]) -> None:
+        """Compile the named types."""
         for name, schema in schemas.items():
             if name not in self.named:
                 self.named[name] = self._by_name(name)  # until it is compiled, for circles

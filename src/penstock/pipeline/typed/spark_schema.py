@@ -7,13 +7,15 @@ which keeps the value as it is. Every field may be null, as Spark reads JSON so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from penstock.contract.codecs import SchemaProblem
 from penstock.contract.schema import Schema, SchemaFormat
 from penstock.errors import ContractError, MissingExtra
-from penstock.pipeline.typed.avro_schema import parsed
+from penstock.pipeline.typed.avro_schema import names_of, parsed
 from penstock.pipeline.typed.form import CLOUDEVENTS
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ __all__ = ["VARIANT", "data_ddl", "data_schema_of", "spark_ddl", "spark_schema"]
 
 VARIANT: Final = "VARIANT"
 _DEEPEST: Final = 60
+_MOST_TYPES: Final = 10_000
+_MOST_DIGITS: Final = 38
 
 
 def spark_schema(schema: Schema) -> DataType:
@@ -67,6 +71,22 @@ def data_schema_of(message: ResolvedMessage) -> Schema | None:
     return Schema(format=payload.format, media_type=payload.media_type, definition=whole)
 
 
+class _Budget:
+    """How many types one schema may become: those that it refers to are written out each time."""
+
+    def __init__(self) -> None:
+        self.left = _MOST_TYPES
+
+    def spend(self) -> bool:
+        """Take one; False if there is none left."""
+        self.left -= 1
+        return self.left >= 0
+
+
+def _always(kind: str) -> Callable[..., str]:
+    return lambda *_: kind
+
+
 def _struct(fields: Iterator[tuple[str, str]]) -> str:
     """Write a struct; Spark knows no empty one, and compares names without case."""
     named = dict(fields)
@@ -88,11 +108,12 @@ class _Json:
 
     root: Mapping[str, Any]
     open: frozenset[str] = frozenset()
-    depth: int = field(default=0, compare=False)
+    depth: int = 0
+    budget: _Budget = field(default_factory=_Budget)
 
     def type_of(self, schema: object) -> str:
         """Give the type of a schema inside the root."""
-        if not isinstance(schema, dict) or self.depth > _DEEPEST:
+        if not isinstance(schema, dict) or self.depth > _DEEPEST or not self.budget.spend():
             return VARIANT
         if isinstance(schema.get("$ref"), str):
             return self._referred(schema["$ref"])
@@ -100,7 +121,7 @@ class _Json:
         if len(kinds) != 1 or any(word in schema for word in _COMBINED):
             return VARIANT
         make = _JSON_TYPES.get(kinds[0])
-        return VARIANT if make is None else make(_Json(self.root, self.open, self.depth + 1), schema)
+        return VARIANT if make is None else make(replace(self, depth=self.depth + 1), schema)
 
     def _referred(self, reference: str) -> str:
         """Follow a bundled reference; a schema inside itself has no Spark type."""
@@ -110,7 +131,8 @@ class _Json:
             target = target.get(name) if isinstance(target, dict) else None
         if reference in self.open or target is self.root:
             return VARIANT
-        return _Json(self.root, self.open | {reference}, self.depth + 1).type_of(target)
+        within = replace(self, open=self.open | {reference}, depth=self.depth + 1)
+        return within.type_of(target)
 
     def object(self, schema: Mapping[str, Any]) -> str:
         """Give the type of an object: a struct of its properties, or a map if only their type is known."""
@@ -135,9 +157,9 @@ _JSON_TYPES: Final[Mapping[str, Callable[[_Json, Mapping[str, Any]], str]]] = {
     "object": _Json.object,
     "array": _Json.array,
     "string": _Json.string,
-    "integer": lambda _reader, _schema: "BIGINT",
-    "number": lambda _reader, _schema: "DOUBLE",
-    "boolean": lambda _reader, _schema: "BOOLEAN",
+    "integer": _always("BIGINT"),
+    "number": _always("DOUBLE"),
+    "boolean": _always("BOOLEAN"),
 }
 
 
@@ -157,34 +179,56 @@ def _json_ddl(schema: Schema) -> str:
 
 
 def _avro_ddl(schema: Schema) -> str:
-    import orjson
-
+    texts = (orjson.dumps(schema.definition).decode(),)
     try:
-        return _avro_type(parsed((orjson.dumps(schema.definition).decode(),)), frozenset())
+        return _Avro(names_of(texts)).type_of(parsed(texts))
     except SchemaProblem as exc:
         raise ContractError(f"an Avro schema cannot be used: {exc}") from exc
 
 
-def _avro_type(schema: Any, inside: frozenset[str]) -> str:
-    if isinstance(schema, list):
-        branches = [branch for branch in schema if branch != "null"]
-        return _avro_type(branches[0], inside) if len(branches) == 1 else VARIANT
-    if isinstance(schema, str):
-        return _AVRO_PRIMITIVES.get(schema, VARIANT)
-    logical = schema.get("logicalType")
-    if logical == "decimal":
-        return f"DECIMAL({min(schema['precision'], 38)}, {schema.get('scale', 0)})"
-    if logical in _AVRO_LOGICAL:
-        return _AVRO_LOGICAL[logical]
-    make = _AVRO_COMPLEX.get(schema["type"]) if isinstance(schema["type"], str) else None
-    return _avro_type(schema["type"], inside) if make is None else make(schema, inside)
+@dataclass(frozen=True, slots=True)
+class _Avro:
+    """Reads one parsed Avro schema; `open` are the records that are being written."""
+
+    names: Mapping[str, Any]
+    open: frozenset[str] = frozenset()
+    budget: _Budget = field(default_factory=_Budget)
+
+    def type_of(self, schema: Any) -> str:
+        """Give the type of a schema inside the whole."""
+        if not self.budget.spend():
+            return VARIANT
+        if isinstance(schema, list):
+            branches = [branch for branch in schema if branch != "null"]
+            return self.type_of(branches[0]) if len(branches) == 1 else VARIANT
+        if isinstance(schema, str):
+            return _AVRO_PRIMITIVES.get(schema) or self.type_of(self.names[schema])
+        logical = _AVRO_LOGICAL.get(schema.get("logicalType", ""))
+        if logical is not None:
+            return logical(schema)
+        make = _AVRO_COMPLEX.get(schema["type"]) if isinstance(schema["type"], str) else None
+        return self.type_of(schema["type"]) if make is None else make(self, schema)
+
+    def record(self, schema: Mapping[str, Any]) -> str:
+        """Give the type of a record; one inside itself has none."""
+        name = schema["name"]
+        if name in self.open:
+            return VARIANT
+        within = _Avro(self.names, self.open | {name}, self.budget)
+        return _struct((each["name"], within.type_of(each["type"])) for each in schema["fields"])
+
+    def array(self, schema: Mapping[str, Any]) -> str:
+        """Give the type of an array."""
+        return f"ARRAY<{self.type_of(schema['items'])}>"
+
+    def map(self, schema: Mapping[str, Any]) -> str:
+        """Give the type of a map."""
+        return f"MAP<STRING, {self.type_of(schema['values'])}>"
 
 
-def _avro_record(schema: Mapping[str, Any], inside: frozenset[str]) -> str:
-    if schema["name"] in inside:
-        return VARIANT
-    within = inside | {schema["name"]}
-    return _struct((each["name"], _avro_type(each["type"], within)) for each in schema["fields"])
+def _decimal(schema: Mapping[str, Any]) -> str:
+    precision, scale = schema["precision"], schema.get("scale", 0)
+    return f"DECIMAL({precision}, {scale})" if precision <= _MOST_DIGITS else VARIANT
 
 
 _AVRO_PRIMITIVES: Final[Mapping[str, str]] = {
@@ -196,23 +240,24 @@ _AVRO_PRIMITIVES: Final[Mapping[str, str]] = {
     "string": "STRING",
     "bytes": "BINARY",
 }
-_AVRO_LOGICAL: Final[Mapping[str, str]] = {
-    "date": "DATE",
-    "timestamp-millis": "TIMESTAMP",
-    "timestamp-micros": "TIMESTAMP",
-    "local-timestamp-millis": "TIMESTAMP_NTZ",
-    "local-timestamp-micros": "TIMESTAMP_NTZ",
-    "time-millis": "STRING",
-    "time-micros": "STRING",
-    "uuid": "STRING",
+_AVRO_LOGICAL: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "decimal": _decimal,
+    "date": _always("DATE"),
+    "timestamp-millis": _always("TIMESTAMP"),
+    "timestamp-micros": _always("TIMESTAMP"),
+    "local-timestamp-millis": _always("TIMESTAMP_NTZ"),
+    "local-timestamp-micros": _always("TIMESTAMP_NTZ"),
+    "time-millis": _always("STRING"),
+    "time-micros": _always("STRING"),
+    "uuid": _always("STRING"),
 }
-_AVRO_COMPLEX: Final[Mapping[str, Callable[[Mapping[str, Any], frozenset[str]], str]]] = {
-    "record": _avro_record,
-    "error": _avro_record,
-    "array": lambda schema, inside: f"ARRAY<{_avro_type(schema['items'], inside)}>",
-    "map": lambda schema, inside: f"MAP<STRING, {_avro_type(schema['values'], inside)}>",
-    "enum": lambda _schema, _inside: "STRING",
-    "fixed": lambda _schema, _inside: "BINARY",
+_AVRO_COMPLEX: Final[Mapping[str, Callable[[_Avro, Mapping[str, Any]], str]]] = {
+    "record": _Avro.record,
+    "error": _Avro.record,
+    "array": _Avro.array,
+    "map": _Avro.map,
+    "enum": _always("STRING"),
+    "fixed": _always("BINARY"),
 }
 _LANGUAGES: Final[Mapping[SchemaFormat, Callable[[Schema], str]]] = {
     SchemaFormat.JSON: _json_ddl,
