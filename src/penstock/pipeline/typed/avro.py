@@ -11,6 +11,7 @@ import io
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -54,6 +55,7 @@ def _read(raw: bytes, writer: SchemaTexts, reader: SchemaTexts | None) -> Any:
     return value
 
 
+@lru_cache(maxsize=2)
 def _reader(deep: bool) -> Callable[..., Any]:
     """Give fastavro's reader; its compiled one ends the process where values nest too deep."""
     try:
@@ -63,6 +65,16 @@ def _reader(deep: bool) -> Callable[..., Any]:
         raise MissingExtra("contract", "fastavro", purpose="reading Avro data") from exc
     reader: Callable[..., Any] = careful_reader if deep else schemaless_reader
     return reader
+
+
+@lru_cache(maxsize=1)
+def _writer() -> Callable[..., Any]:
+    try:
+        from fastavro import schemaless_writer
+    except ImportError as exc:
+        raise MissingExtra("contract", "fastavro", purpose="writing Avro data") from exc
+    writer: Callable[..., Any] = schemaless_writer
+    return writer
 
 
 def _said(exc: Exception) -> str:
@@ -95,14 +107,11 @@ def _is_finite(value: object) -> bool:
 
 def avro_from_json(value: object, schema: SchemaTexts, branch: str | None = None) -> bytes:
     """Write a JSON value by a schema, or by one branch of a union; CannotEncode if it does not fit."""
-    try:
-        from fastavro import schemaless_writer
-    except ImportError as exc:
-        raise MissingExtra("contract", "fastavro", purpose="writing Avro data") from exc
     stream = io.BytesIO()
+    write = _writer()
     try:
         converted = converter_of(schema, branch)(value)
-        schemaless_writer(stream, parsed(schema), (branch, converted) if branch else converted)
+        write(stream, parsed(schema), (branch, converted) if branch else converted)
     except Unfit as exc:
         raise CannotEncode(
             f"data does not fit the Avro schema: {exc}", where="data", next="change the schema or the data"

@@ -25,7 +25,7 @@ from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.arrow.encode import event_at
 from penstock.pipeline.typed.avro import avro_to_json
 from penstock.pipeline.typed.form import Form, KeyForm, choose
-from penstock.pipeline.typed.frame import without_ids
+from penstock.pipeline.typed.frame import id_headers, without_ids
 from penstock.pipeline.typed.keys import json_validator, key_problem
 from penstock.pipeline.typed.schema_table import SchemaTable, UnknownSchema
 from penstock.record import Headers
@@ -39,6 +39,7 @@ __all__ = ["ContractCheck"]
 
 _JSON: Final = "application/json"
 _NONE: Final = -1
+_ID_HEADERS: Final = pa.array(sorted(id_headers()), pa.utf8())
 _STRUCTURED: Final = KafkaBinding(mode=Mode.STRUCTURED)
 
 
@@ -116,7 +117,8 @@ class ContractCheck:
         picked = pa.array(rows)
         raws = events.data.take(picked).to_pylist()
         parsed = events.data_is_json.take(picked).to_pylist()
-        headers = batch.column("headers").take(picked).to_pylist()
+        looks = form.frame is not None and form.frame.location != "payload"
+        headers = batch.column("headers").take(picked).to_pylist() if looks else [None] * len(rows)
         for row, raw, is_parsed, own in zip(rows.tolist(), raws, parsed, headers, strict=True):
             if raw is None or is_parsed:  # no data, or JSON inside a structured event: nothing to take off
                 continue
@@ -254,7 +256,7 @@ def _blank(column: pa.Array, rows: Mapping[int, Any]) -> pa.Array:
 
 def _without_ids(foreign: pa.ListArray, changed: Mapping[int, Any]) -> pa.ListArray:
     """Take schema ids out of the headers of events whose data is no longer what they speak of."""
-    if not changed or not len(foreign.values):
+    if not changed or not pc.any(pc.is_in(foreign.values.field(0), _ID_HEADERS)).as_py():
         return foreign
     lists = foreign.to_pylist()
     for row in changed:

@@ -22,11 +22,10 @@ from penstock.record import Headers
 if TYPE_CHECKING:
     from penstock.contract import ResolvedMessage
 
-__all__ = ["Frame", "frame_of", "without_ids"]
+__all__ = ["Frame", "frame_of", "id_headers", "without_ids"]
 
 _NARROW, _WIDE = 4, 8
 _NO_ID: Final = bytes(_NARROW)
-_APICURIO: Final = "apicurio."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +79,12 @@ def frame_of(message: ResolvedMessage) -> Frame | None:
     )
 
 
+def id_headers(part: Part = Part.VALUE) -> frozenset[str]:
+    """Name the headers that name a schema."""
+    return frozenset({CONFLUENT_HEADERS[part], *(f"apicurio.{part}.{kind}" for kind in IdKind)})
+
+
 def without_ids(headers: Headers, part: Part = Part.VALUE) -> Headers:
     """Leave out the headers that name a schema: they are not true of a payload that is written anew."""
-    own = {CONFLUENT_HEADERS[part], *(f"{_APICURIO}{part}.{kind}" for kind in IdKind)}
+    own = id_headers(part)
     return tuple(header for header in headers if header[0] not in own)
