@@ -52,7 +52,8 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     ),
 )
 _DEFAULT: Final = ("the job stopped", "run again: the checkpoint knows where to go on")
-_NOISE: Final = re.compile(r"\s*(?:at [\w.$/]+\(|Driver stacktrace|=== |JVM stacktrace|\.\.\. \d+ more)")
+_NOISE: Final = re.compile(r"\s|Driver stacktrace|JVM stacktrace|===|Traceback|SQLSTATE")
+"""Frames and the code in them are indented, in Java and in Python."""
 
 
 def failure(exc: Exception, name: str, connections: Mapping[str, Connection]) -> JobFailed:
@@ -73,8 +74,8 @@ def _masked(text: str, connections: Mapping[str, Connection]) -> str:
 def _shortened(text: str) -> str:
     """Leave out stack traces.
 
-    >>> _shortened("it broke\\n\\tat org.apache.spark.X(Y.scala:1)\\nCaused by: no")
-    'it broke\\nCaused by: no'
+    >>> _shortened("it broke\\n\\tat org.apache.spark.X(Y.scala:1)\\n  File f\\nKeyError: 'x'")
+    "it broke\\nKeyError: 'x'"
     """
     lines = [line for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
     return "\n".join(dict.fromkeys(lines))[:_MOST_TEXT]
