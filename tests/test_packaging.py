@@ -55,7 +55,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_wheel_holds_the_package_and_its_data(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {f"penstock/embedded/locks/{lock}" for lock in LOCKS} <= names
-    assert {"penstock/py.typed", "penstock/cli/app.py"} <= names
+    assert {"penstock/py.typed", "penstock/cli/app.py", "penstock/examples/shop/pipeline.yaml"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {name.split("/")[0] for name in names} == {"penstock", f"penstock-{__version__}.dist-info"}
 
