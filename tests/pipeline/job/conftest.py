@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ class Project:
     """The servers of channels that are not on kafka."""
     group: Mapping[str, Any] | None = None
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    processes: list[Running] = field(default_factory=list)
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -147,7 +148,8 @@ class Project:
 
     def spawn(self, *words: str, **environment: str) -> Running:
         """Run `penstock` in a process of its own."""
-        return Running(self.folder, words, environment)
+        self.processes.append(Running(self.folder, words, environment))
+        return self.processes[-1]
 
 
 class Running:
@@ -197,10 +199,15 @@ def _record(message: Any) -> KafkaRecord:
 
 
 @pytest.fixture
-def project(tmp_path: Path, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Project]:
-    """Make projects on the Kafka of this run."""
+def project(tmp_path: Path, kafka: Kafka) -> Iterator[Callable[..., Project]]:
+    """Make projects on the Kafka of this run; none of their processes outlives the test."""
+    made: list[Project] = []
 
     def make(**more: Any) -> Project:
-        return Project(folder=tmp_path, **{"servers": {"kafka": kafka}, **more})
+        made.append(Project(folder=tmp_path, **{"servers": {"kafka": kafka}, **more}))
+        return made[-1]
 
-    return make
+    yield make
+    for running in (each for project in made for each in project.processes):
+        running.process.kill()
+        running.process.wait(30)
