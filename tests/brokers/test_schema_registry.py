@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -39,6 +40,37 @@ def test_the_life_of_a_subject(registry: Registry, subject: str) -> None:
         found = client.find(subject, "AVRO", record("x"))
         assert found is not None
         assert found.version == 1
+
+
+@pytest.mark.server
+def test_a_schema_is_found_by_each_of_its_names(registry: Registry, subject: str) -> None:
+    with SchemaRegistry({"url": registry.url}) as client:
+        assert client.versions(subject) == ()
+        first = client.register(subject, "AVRO", record("x"))
+        second = client.register(subject, "AVRO", record("x", "y"))
+        assert client.versions(subject) == (1, 2)
+        assert [client.version(subject, version).id for version in (1, 2)] == [first, second]
+        assert client.version(subject, 3) is None
+        assert client.by_id(second).schema == record("x", "y")
+        assert client.by_id(2**31 - 1) is None
+        assert client.by_id(2**62) is None
+        assert client.by_guid(str(uuid.uuid4())) is None
+        path = f"/apis/registry/v2/groups/default/artifacts/{quote(subject, safe='')}/meta"
+        number = httpx.get(f"{registry.apicurio_url}{path}").json()["globalId"]
+        assert json.loads(client.by_global_id(number).schema) == json.loads(record("x", "y"))
+        assert client.by_global_id(2**62) is None
+
+
+@pytest.mark.server
+def test_a_schema_names_those_that_it_refers_to(registry: Registry, subject: str) -> None:
+    with SchemaRegistry({"url": registry.url}) as client:
+        client.register(f"{subject}-inner", "AVRO", record("x"))
+        outer = json.dumps({"type": "record", "name": "B", "fields": [{"name": "a", "type": "A"}]})
+        reference = {"name": "A", "subject": f"{subject}-inner", "version": 1}
+        body = {"schema": outer, "schemaType": "AVRO", "references": [reference]}
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        assert httpx.post(f"{registry.url}{path}", json=body).is_success
+        assert client.version(subject, 1).references == ((f"{subject}-inner", 1),)
 
 
 @pytest.mark.server

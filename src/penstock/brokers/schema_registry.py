@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 from urllib.parse import quote
 
@@ -32,10 +32,10 @@ class Registered:
     schema_type: str
     """AVRO, JSON or PROTOBUF."""
     schema: str
-    id: int | None = None
-    guid: str | None = None
+    id: int | None = field(default=None, compare=False)
+    guid: str | None = field(default=None, compare=False)
     """Newer registries have one beside the id."""
-    references: tuple[tuple[str, int], ...] = ()
+    references: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     """Subject and version of each schema that this one refers to."""
 
 
