@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, PulsarClient
 from penstock.errors import ApiError, ClusterError, PenstockError, Unreachable
 from penstock.gateway.mapping import KafkaBatch, PulsarBatch
 from penstock.gateway.ports import EARLIEST, LATEST, MAX_TIMESTAMP, Appended, Found, Slice
+from penstock.gateway.pulsar.newest import NEWEST_BYTES, Newest, place_before_end
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.offset_index import OffsetIndex
 from penstock.gateway.pulsar.read_ahead import ReadAhead
@@ -62,6 +63,7 @@ class Partition:
         self.counter = self._counter = self._numbering.counter()
         self._index = OffsetIndex()
         self._read_ahead = read_ahead or ReadAhead()
+        self._newest = Newest()
         self._tails: list[Tail] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._start: tuple[int, float] | None = None
@@ -158,12 +160,22 @@ class Partition:
 
     async def _find_start(self) -> int:
         stats = await self._admin.stats(self._topic, internal=True)
-        self._index.keep({int(ledger["ledgerId"]) for ledger in stats.get("ledgers", ())})
-        for ledger in stats.get("ledgers", ()):
-            found = await self._first_of(MessageId(ledger["ledgerId"], 0))
+        ledgers = [int(ledger["ledgerId"]) for ledger in stats.get("ledgers", ())]
+        self._index.keep(ledgers)
+        found = await self._first_in(ledgers)
+        if found is not None:
+            return found
+        end = await self.end()
+        # Looked at again: what is before that end may have come only now.
+        found = await self._first_in(ledgers)
+        return end if found is None else found
+
+    async def _first_in(self, ledgers: Iterable[int]) -> int | None:
+        for ledger in ledgers:
+            found = await self._first_of(MessageId(ledger, 0))
             if found is not None:
                 return found
-        return await self.end()
+        return None
 
     async def _first_of(self, entry: MessageId) -> int | None:
         try:
@@ -239,6 +251,7 @@ class Partition:
 
     def sweep(self) -> None:
         """Close the readers that nobody has used for a while."""
+        self._in_background(self.writer.sweep())
         oldest = time.monotonic() - _TAIL_IDLE
         for tail in [tail for tail in self._tails if tail.used < oldest]:
             self._remove(tail)
@@ -317,7 +330,7 @@ class Partition:
             return Found(offset=await self.end())
         if timestamp == EARLIEST:
             return Found(offset=await self.start())
-        return await (self._newest() if timestamp == MAX_TIMESTAMP else self._at_time(timestamp))
+        return await (self._find_newest() if timestamp == MAX_TIMESTAMP else self._at_time(timestamp))
 
     async def _at_time(self, timestamp: int) -> Found:
         end = await self.end()
@@ -329,12 +342,25 @@ class Partition:
                     return found
         return Found()
 
-    async def _newest(self) -> Found:
-        best = Found()
-        async for batch in self._scan(FIRST_MESSAGE, await self.end()):
-            if batch.max_timestamp > best.timestamp:
-                best = self._first_at(batch, batch.max_timestamp) or best
-        return best
+    async def _find_newest(self) -> Found:
+        """Look at what came since the last time, at first at the newest part."""
+        end, newest = await self.end(), self._newest
+        if newest.upto > end or 0 <= newest.found.offset < await self.start():
+            # It was removed, or it is another log under the same name.
+            newest = self._newest = Newest()
+        if newest.upto < end:
+            await self._look_at_new(newest, end)
+        return newest.found
+
+    async def _look_at_new(self, newest: Newest, end: int) -> None:
+        if newest.upto < 0:
+            place = place_before_end(await self._admin.stats(self._topic, internal=True), NEWEST_BYTES)
+        else:
+            place = await self._place(newest.upto)
+        async for batch in self._scan(place, end):
+            if batch.max_timestamp > newest.found.timestamp:
+                newest.found = self._first_at(batch, batch.max_timestamp) or newest.found
+        newest.upto = end
 
     def _first_at(self, batch: KafkaBatch, timestamp: int) -> Found | None:
         [read] = read_batches(batch.data)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.brokers.pulsar import Admin, Producer, PulsarClient, Receipt
-from penstock.errors import ApiError, ClusterError, PenstockError, PulsarRefused, RecordsError
+from penstock.errors import ApiError, PenstockError, PulsarRefused, RecordsError
 from penstock.gateway.mapping import PulsarBatch, batch_to_entry
 from penstock.gateway.pulsar.counting import OffsetCounter
+from penstock.gateway.pulsar.entry_indexes import EntryIndexes
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.retrace import Trace, find_trace
 from penstock.gateway.pulsar.sequences import Sequences
@@ -87,6 +88,7 @@ class Writer:
         self._numbering = numbering
         self._stored = stored
         self._answer = answer
+        self._indexes = EntryIndexes(client, admin, topic)
         self._sequences = Sequences()
         self._producers: OrderedDict[str | None, Producer] = OrderedDict()
         self._open: set[_Job] = set()
@@ -104,7 +106,7 @@ class Writer:
         tasks = [task for task in (self._sender, self._settler) if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, self._indexes.close(), return_exceptions=True)
         for job in list(self._open):
             self._refuse(job, _gone())
         await asyncio.gather(*(producer.close() for producer in self._producers.values()))
@@ -124,6 +126,10 @@ class Writer:
             if self._sender is None:
                 self._sender = asyncio.create_task(self._send_all())
         return job.wanted
+
+    async def sweep(self) -> None:
+        """End what is not needed any more."""
+        await self._indexes.sweep()
 
     # Sending, in order
 
@@ -322,13 +328,8 @@ class Writer:
             self._check_stored_before(job, receipt)
             return await self._found_again(job, job.producer, receipt.sequence_id)
         place, count = receipt.message_id, job.batch.record_count
-        found = await self._admin.entry_index(self._topic, place)
-        if found is None:
-            raise ClusterError(
-                f"the broker keeps no index for {self._topic}",
-                next="set brokerEntryMetadataInterceptors to AppendIndexMetadataInterceptor",
-            )
-        offset = self._counter.learn(place, count, last_index=found.last_index)
+        last = await self._indexes.last_index(place)
+        offset = self._counter.learn(place, count, last_index=last)
         self._stored(offset, place)
         return offset
 
