@@ -1,22 +1,28 @@
-"""What is counted: requests as the server tells them, refusals of the ports, readings when asked."""
+"""What is counted: requests as the server tells them, errors in their answers, readings when asked."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import re
 import struct
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import uvloop
+from kio.index import load_request_schema
+from kio.serial import entity_writer
 
-from penstock.errors import ApiError, RecordsError
 from penstock.gateway.dispatch import advertised
+from penstock.gateway.entities import entity
 from penstock.gateway.handler import Services
-from penstock.gateway.metrics import Counted, Metrics, Reading
+from penstock.gateway.metrics import Metrics, Reading
 from penstock.gateway.server import Limits, Server
+from penstock.gateway.told import Told, tell
 from penstock.testing import MemoryStorage
-from penstock.wire.kafka import ErrorCode
+from penstock.wire.kafka import APIS, ErrorCode
+from penstock.wire.kafka.apis import is_flexible
 
 
 def value(metrics: Metrics, name: str) -> float:
@@ -76,49 +82,6 @@ def test_nothing_is_told_twice() -> None:
     names = re.findall(r"^# TYPE (\S+)", Metrics().text().decode(), re.MULTILINE)
     assert len(names) == len(set(names))
     assert not [name for name in names if name.endswith("_created")]
-
-
-class Port:
-    """A port that refuses in the two ways there are."""
-
-    limit = 5
-
-    def append(self, late: bool) -> Awaitable[int]:
-        if not late:
-            raise RecordsError("no", error_code=ErrorCode.CORRUPT_MESSAGE)
-        return self.find(True)
-
-    async def find(self, refuse: bool) -> int:
-        if refuse:
-            raise ApiError("no", error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
-        return 7
-
-
-def test_the_refusals_of_a_port_are_counted() -> None:
-    refusals: list[tuple[str, int]] = []
-    counted = Counted(Port(), lambda *refusal: refusals.append(refusal))
-
-    async def ask() -> None:
-        assert await counted.find(False) == 7
-        with pytest.raises(ApiError):
-            await counted.find(True)
-        with pytest.raises(ApiError):
-            await counted.append(True)
-        with pytest.raises(RecordsError):
-            counted.append(False)
-
-    asyncio.run(ask())
-    late, early = ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE
-    assert refusals == [("find", late), ("append", late), ("append", early)]
-    assert counted.limit == 5
-
-
-def test_an_error_has_the_name_of_its_code() -> None:
-    metrics = Metrics()
-    metrics.refused("read", ErrorCode.OFFSET_OUT_OF_RANGE)
-    metrics.refused("read", 999)
-    assert value(metrics, 'errors_total{code="OFFSET_OUT_OF_RANGE",operation="read"}') == 1
-    assert value(metrics, 'errors_total{code="999",operation="read"}') == 1
 
 
 # The server as it tells them, on both kinds of loops
@@ -190,3 +153,73 @@ def test_a_connection_too_many_is_refused() -> None:
     metrics = Metrics()
     assert asyncio.run(talk(b"", metrics, Limits(connections=0))) == b""
     assert value(metrics, 'connections_closed_total{reason="refused"}') == 1
+
+
+# The errors in answers
+
+TOPIC = "nowhere"
+PART = {"partition_index": 0, "partition": 0, "timestamp": -1, "offset": -1, "committed_offset": 1}
+REFUSED: dict[int, tuple[int, dict[str, Any], str]] = {
+    0: (
+        9,
+        {"acks": 7, "topic_data": [{"name": TOPIC, "partition_data": [{"records": b""}]}]},
+        "REQUIRED_ACKS",
+    ),
+    1: (12, {"session_id": 77}, "FETCH_SESSION_ID_NOT_FOUND"),
+    2: (7, {"topics": [{"name": TOPIC, "partitions": [PART]}]}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    3: (
+        12,
+        {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": False},
+        "UNKNOWN_TOPIC_OR_PARTITION",
+    ),
+    8: (8, {"group_id": "g", "topics": [{"name": TOPIC, "partitions": [PART]}]}, "NOT_AVAILABLE"),
+    11: (5, {"group_id": "g", "session_timeout": 10_000}, "NOT_AVAILABLE"),
+    12: (3, {"group_id": "g"}, "NOT_AVAILABLE"),
+    14: (3, {"group_id": "g"}, "NOT_AVAILABLE"),
+    15: (5, {"groups": ["g"]}, "NOT_AVAILABLE"),
+    18: (99, {}, "UNSUPPORTED_VERSION"),
+    19: (5, {"topics": [{"name": TOPIC, "num_partitions": 0}]}, "INVALID_PARTITIONS"),
+    20: (5, {"topic_names": [TOPIC]}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    21: (1, {"topics": [{"name": TOPIC, "partitions": [PART]}]}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    22: (1, {"transactional_id": "t"}, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+    23: (3, {"topics": [{"topic": TOPIC, "partitions": [PART]}]}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    32: (2, {"resources": [{"resource_type": 2, "resource_name": TOPIC}]}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    37: (1, {"topics": [{"name": TOPIC, "count": 2}]}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    44: (1, {"resources": [{"resource_type": 4, "resource_name": "1"}]}, "INVALID_REQUEST"),
+}
+"""Version, fields and the end of the error's name, for each API that can tell one."""
+
+
+def request(key: int, version: int, fields: dict[str, Any]) -> bytes:
+    head = struct.pack(">hhih", key, version, 1, -1)
+    if key == 18:
+        return framed(head + b"\0")
+    out = io.BytesIO()
+    body = entity(load_request_schema(key, version), fields)
+    entity_writer(type(body))(out, body)
+    return framed(head + (b"\0" if is_flexible(key, version) else b"") + out.getvalue())
+
+
+def framed(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_an_error_in_an_answer_is_counted_by_its_api(key: int) -> None:
+    metrics = Metrics()
+    version, fields, code = REFUSED[key]
+    assert asyncio.run(talk(request(key, version, fields), metrics))
+    found = re.findall(r'errors_total\{api="(\w+)",code="(\w+)"\} (\S+)', metrics.text().decode())
+    assert [(api, name.endswith(code), count) for api, name, count in found] == [
+        (APIS[key].name, True, "1.0")
+    ], found
+
+
+def test_what_is_told_belongs_to_one_answer() -> None:
+    with Told() as outer:
+        tell(ErrorCode.CORRUPT_MESSAGE)
+        with Told() as inner:
+            tell(ErrorCode.NONE)
+            tell(ErrorCode.INVALID_RECORD)
+    tell(ErrorCode.INVALID_RECORD)
+    assert (outer, inner) == ([2], [87])

@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+from penstock.gateway.told import tell
 from penstock.wire.kafka import ErrorCode, encode_body
 
 __all__ = ["encode_answer", "entity"]
@@ -44,6 +45,8 @@ def entity(schema: Any, values: Mapping[str, Any]) -> Any:
         hint = _hints(schema)[each.name]
         if each.name in values:
             given[each.name] = _value(hint, values[each.name])
+            if each.name == "error_code":
+                tell(values[each.name])
         elif each.default is dataclasses.MISSING:
             given[each.name] = _zero(hint)
     return schema(**given)

@@ -5,23 +5,22 @@ Requests are counted as they are served; what already has a number somewhere is 
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock import __version__
-from penstock.errors import ApiError, MissingExtra, RecordsError
+from penstock.errors import MissingExtra
 from penstock.gateway.observer import Observer
-from penstock.wire.kafka import APIS, ErrorCode
+from penstock.gateway.told import name_of
+from penstock.wire.kafka import APIS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["CONTENT_TYPE", "Counted", "Metrics", "Reading"]
+__all__ = ["CONTENT_TYPE", "Metrics", "Reading"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -68,7 +67,7 @@ class Metrics(Observer):
         self.read = read
         self.registry = CollectorRegistry(auto_describe=False)
         counter = self._maker(Counter)
-        self._errors = counter("errors", "Errors that the storage answered with.", ("operation", "code"))
+        self._errors = counter("errors", "Errors in answers.", ("api", "code"))
         self._connected = counter("connections_opened", "Connections taken.", ())
         self._closed = counter("connections_closed", "Connections that the gateway ended.", ("reason",))
         # Kept by hand, because requests are many and a labelled counter takes a lock each time.
@@ -86,8 +85,19 @@ class Metrics(Observer):
         """Count a connection."""
         self._connected.inc()
 
-    def served(self, api_key: int, api_version: int, *, taken: int, given: int, seconds: float) -> None:
-        """Count a request."""
+    def served(
+        self,
+        api_key: int,
+        api_version: int,
+        *,
+        taken: int,
+        given: int,
+        seconds: float,
+        errors: Sequence[int] = (),
+    ) -> None:
+        """Count a request, and each error in its answer."""
+        for code in errors:
+            self._errors.labels(APIS[api_key].name, name_of(code)).inc()
         tally = self._tallies.get((api_key, api_version))
         if tally is None:
             tally = self._tally(api_key, api_version)
@@ -100,11 +110,6 @@ class Metrics(Observer):
     def closed(self, reason: str) -> None:
         """Count a connection that we ended."""
         self._closed.labels(reason).inc()
-
-    def refused(self, operation: str, error_code: int) -> None:
-        """Count an error that a client was answered with."""
-        known = error_code in ErrorCode.__members__.values()
-        self._errors.labels(operation, ErrorCode(error_code).name if known else str(error_code)).inc()
 
     def _tally(self, api_key: int, api_version: int) -> _Tally:
         api = APIS[api_key]
@@ -175,44 +180,3 @@ def _read(now: Reading) -> Iterator[Metric]:
     for reason, count in now.undecodable.items():
         bad.add_metric([reason], count)
     yield bad
-
-
-class Counted:
-    """A port of the storage whose refusals are counted; everything else goes through unchanged."""
-
-    def __init__(self, port: Any, refused: Callable[[str, int], None]) -> None:
-        self._port = port
-        self._refused = refused
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._port, name)
-        counted = self._counting(name, call) if callable(call) else call
-        setattr(self, name, counted)  # asked once
-        return counted
-
-    def _counting(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        async def wait(result: Awaitable[Any]) -> Any:
-            try:
-                return await result
-            except (ApiError, RecordsError) as exc:
-                self._refused(name, exc.error_code)
-                raise
-
-        def heard(future: asyncio.Future[Any]) -> None:
-            error = None if future.cancelled() else future.exception()
-            if isinstance(error, ApiError | RecordsError):
-                self._refused(name, error.error_code)
-
-        def counting(*args: Any, **options: Any) -> Any:
-            # A port may refuse at once: `append` does, to keep the order of its calls.
-            try:
-                result = call(*args, **options)
-            except (ApiError, RecordsError) as exc:
-                self._refused(name, exc.error_code)
-                raise
-            if isinstance(result, asyncio.Future):
-                result.add_done_callback(heard)
-                return result
-            return wait(result) if inspect.isawaitable(result) else result
-
-        return counting

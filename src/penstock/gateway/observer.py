@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = ["Observer"]
 
 
@@ -11,8 +13,17 @@ class Observer:
     def connected(self) -> None:
         """A client has connected."""
 
-    def served(self, api_key: int, api_version: int, *, taken: int, given: int, seconds: float) -> None:
-        """A request of `taken` bytes was answered with `given` bytes."""
+    def served(
+        self,
+        api_key: int,
+        api_version: int,
+        *,
+        taken: int,
+        given: int,
+        seconds: float,
+        errors: Sequence[int] = (),
+    ) -> None:
+        """A request of `taken` bytes was answered with `given` bytes, and with these error codes."""
 
     def closed(self, reason: str) -> None:
         """We ended a connection: it was refused, idle, slow, malformed, unserved, failed or hit a bug."""

@@ -26,9 +26,11 @@ from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken,
 from penstock.gateway.dispatch import HANDLERS, advertised
 from penstock.gateway.handler import Services, Settings
 from penstock.gateway.health import Answer, Health
-from penstock.gateway.metrics import CONTENT_TYPE, Counted, Metrics, Reading
+from penstock.gateway.metrics import CONTENT_TYPE, Metrics, Reading
 from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id
 from penstock.gateway.pulsar.coordinators import NAMESPACE, PARTITIONS, PulsarGroups
+from penstock.gateway.pulsar.cursor_sync import PERIOD, CursorSync
+from penstock.gateway.pulsar.cursors import Cursors
 from penstock.gateway.pulsar.names import Names
 from penstock.gateway.pulsar.partition import Partition
 from penstock.gateway.pulsar.storage import PulsarStorage
@@ -81,6 +83,10 @@ class Options:
     """Where consumer groups and their offsets are kept."""
     groups_partitions: int = PARTITIONS
     """Over how many partitions, when the topic is made."""
+    cursor_period: float = PERIOD
+    """Seconds between two times that cursors are brought to the committed offsets; 0 leaves them alone."""
+    adopt_cursors: bool = False
+    """Whether what Pulsar's tools do to a subscription is done to the group of its name."""
 
 
 def guess_admin(pulsar: str) -> str:
@@ -119,6 +125,13 @@ class Gateway:
             namespace=options.groups_namespace,
             partitions=options.groups_partitions,
         )
+        self._cursor_sync = CursorSync(
+            Cursors(self._client, self._admin),
+            self._groups.shards,
+            self._pulsar_name,
+            period=options.cursor_period,
+            adopt=options.adopt_cursors,
+        )
         self.metrics = Metrics(self._reading)
         self._servers: list[Server] = []
         self._health = Health(
@@ -143,6 +156,9 @@ class Gateway:
             for listener in self.options.listeners:
                 await self._listen_on(listener, services)
             await self._groups.start(self._storage.node_id, self._told())
+            # A packed offset is a place already; there is no index to find a cursor's place by.
+            if self.options.cursor_period > 0 and not self.options.packed:
+                self._cursor_sync.start()
         except BaseException:
             await self.drain(0.0)
             raise
@@ -162,6 +178,7 @@ class Gateway:
         """Take no more connections, finish what is under way, close."""
         self.serving = False
         # First of all: members that wait are sent on, and the other gateways need not wait for our silence.
+        await self._cursor_sync.close()
         await self._groups.close()
         await asyncio.gather(*(server.drain(timeout) for server in self._servers))
         await self._health.close()
@@ -170,10 +187,9 @@ class Gateway:
         await self._admin.close()
 
     def _services(self) -> Services:
-        storage: Any = Counted(self._storage, self.metrics.refused)
         return Services(
-            topics=Counted(self._storage.topics, self.metrics.refused),
-            log=storage,
+            topics=self._storage.topics,
+            log=self._storage,
             producers=self._storage,
             cluster=GatewayCluster(self._storage, self._groups.membership, self._number_of),
             groups=self._groups,
@@ -200,6 +216,9 @@ class Gateway:
     def _told(self) -> list[Host]:
         """The addresses that clients are told, in the order of the listeners."""
         return [Host(*where) for where in self._storage.advertised.values()]
+
+    async def _pulsar_name(self, topic: str, partition: int) -> str:
+        return (await self._storage.topics.place(topic)).partition(partition)
 
     def _number_of(self, listener: str) -> int:
         return list(self._storage.advertised).index(listener)

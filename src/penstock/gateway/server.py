@@ -22,6 +22,7 @@ from penstock.gateway.connection import Connection, Slot
 from penstock.gateway.dispatch import Unserved, is_served, read_request, serve
 from penstock.gateway.handler import Body, Request, Services
 from penstock.gateway.observer import Observer
+from penstock.gateway.told import Told, name_of
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka import APIS, response_pieces
 from penstock.wire.kafka.apis import PRODUCE
@@ -314,11 +315,12 @@ class Client(asyncio.BufferedProtocol):
     def _produced(self, slot: Slot, production: produce.Production, started: float) -> None:
         self._producing.pop(production, None)
         try:
-            body = production.answer()
+            with Told() as errors:
+                body = production.answer()
         except Exception as exc:  # noqa: BLE001  told in _stop
             return self._stop(slot, exc)
         self._server.produced(slot.size)
-        self._answer(slot, body, started)
+        self._answer(slot, body, started, errors)
 
     def _stop(self, slot: Slot, exc: Exception) -> None:
         self._server.produced(slot.size)
@@ -348,19 +350,22 @@ class Client(asyncio.BufferedProtocol):
         header, started = slot.header, time.perf_counter()
         try:
             await self._its_turn(slot)
-            body = await serve(header, slot.frame, self._server.listener, self._server.services, self.host)
+            with Told() as errors:
+                body = await serve(
+                    header, slot.frame, self._server.listener, self._server.services, self.host
+                )
         except Exception as exc:  # noqa: BLE001  told in _give_up
             return self._give_up(exc, slot)
-        self._answer(slot, body, started)
+        self._answer(slot, body, started, errors)
 
-    def _answer(self, slot: Slot, body: Body, started: float) -> None:
+    def _answer(self, slot: Slot, body: Body, started: float, errors: Sequence[int]) -> None:
         header = slot.header
         version = header.api_version if header.supported else 0
         pieces: Sequence[Buffer] = ()
         if body is not None:
             pieces = response_pieces(header.api_key, version, header.correlation_id, body)
         self._write(self._connection.answer(slot, pieces))
-        self._tell(slot, sum(map(len, pieces)), time.perf_counter() - started)
+        self._tell(slot, sum(map(len, pieces)), time.perf_counter() - started, errors)
 
     def _give_up(self, exc: Exception, slot: Slot) -> None:
         """Close, because Kafka has no answer for this."""
@@ -372,16 +377,16 @@ class Client(asyncio.BufferedProtocol):
         self._server.observer.closed(reason)
         self.close()
 
-    def _tell(self, slot: Slot, given: int, seconds: float) -> None:
+    def _tell(self, slot: Slot, given: int, seconds: float, errors: Sequence[int]) -> None:
         header = slot.header
         self._server.observer.served(
-            header.api_key, header.api_version, taken=slot.size, given=given, seconds=seconds
+            header.api_key, header.api_version, taken=slot.size, given=given, seconds=seconds, errors=errors
         )
         if log.isEnabledFor(logging.DEBUG):
             log.debug(
-                "request peer=%s client=%s id=%d api=%s version=%d in=%d out=%d ms=%.2f",
+                "request peer=%s client=%s id=%d api=%s version=%d in=%d out=%d ms=%.2f errors=%s",
                 *(self.peer, header.client_id, header.correlation_id, APIS[header.api_key].name),
-                *(header.api_version, slot.size, given, seconds * 1000),
+                *(header.api_version, slot.size, given, seconds * 1000, _named(errors)),
             )
 
     def _write(self, pieces: Sequence[Buffer]) -> None:
@@ -430,3 +435,7 @@ class Client(asyncio.BufferedProtocol):
         self._server.observer.closed("idle")
         # What the client does not read would hold the connection open for ever.
         (self.close if self._writable or self._transport is None else self._transport.abort)()
+
+
+def _named(errors: Sequence[int]) -> str:
+    return ",".join(sorted(set(map(name_of, errors)))) or "none"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from penstock.gateway.handler import Body, Handler, Request, Services
+from penstock.gateway.told import tell
 from penstock.wire.kafka import ErrorCode
 from penstock.wire.kafka.answers.api_versions import encode_api_versions
 
@@ -24,12 +25,12 @@ async def _handle(request: Request, services: Services) -> Body:
     if request.version >= _NAMED_FROM:
         words = (request.body.client_software_name, request.body.client_software_version)
         error = ErrorCode.NONE if all(map(_LEGAL.fullmatch, words)) else ErrorCode.INVALID_REQUEST
-    return (encode_api_versions(services.versions, request.version, error_code=error),)
+    return (encode_api_versions(services.versions, request.version, error_code=tell(error)),)
 
 
 def unsupported(services: Services) -> Body:
     """Answer a version that is not served."""
-    return (encode_api_versions(services.versions, 0, error_code=ErrorCode.UNSUPPORTED_VERSION),)
+    return (encode_api_versions(services.versions, 0, error_code=tell(ErrorCode.UNSUPPORTED_VERSION)),)
 
 
 API = Handler(18, 0, 4, _handle)

@@ -16,6 +16,7 @@ from uuid import UUID
 from penstock.errors import ApiError
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.gateway.ports import Slice
+from penstock.gateway.told import tell
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka import ErrorCode
 from penstock.wire.kafka.answers.fetch import FetchAnswer, PartitionFetched, TopicFetched, encode_fetch
@@ -39,7 +40,7 @@ class _Wanted:
 
 async def _handle(request: Request, services: Services) -> Body:
     if getattr(request.body, "session_id", 0):
-        unknown = FetchAnswer(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        unknown = FetchAnswer(error_code=tell(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return list(encode_fetch(unknown, request.version))
     wanted = await _resolve(request, services)
     deadline = time.monotonic() + request.body.max_wait.total_seconds()
@@ -142,7 +143,7 @@ def _group(wanted: list[_Wanted], found: list[Slice | ErrorCode]) -> tuple[Topic
 
 def _partition(index: int, result: Any) -> PartitionFetched:
     if isinstance(result, ErrorCode):
-        return PartitionFetched(index=index, error_code=result)
+        return PartitionFetched(index=index, error_code=tell(result))
     return PartitionFetched(
         index=index,
         high_watermark=result.high_watermark,

@@ -7,6 +7,7 @@ from typing import Any
 from penstock.errors import ApiError
 from penstock.gateway.groups.requests import Identity
 from penstock.gateway.handler import Body, Handler, Request, Services
+from penstock.gateway.told import tell
 from penstock.wire.kafka import ErrorCode
 from penstock.wire.kafka.answers.groups import encode_heartbeat
 
@@ -14,7 +15,7 @@ __all__ = ["API"]
 
 
 async def _handle(request: Request, services: Services) -> Body:
-    return (encode_heartbeat(request.version, error_code=_beat(request.body, services)),)
+    return (encode_heartbeat(request.version, error_code=tell(_beat(request.body, services))),)
 
 
 def _beat(body: Any, services: Services) -> int:

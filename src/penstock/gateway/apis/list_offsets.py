@@ -11,6 +11,7 @@ from typing import Any
 from penstock.errors import ApiError
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.gateway.ports import EARLIEST, Found
+from penstock.gateway.told import tell
 from penstock.wire.kafka.answers.list_offsets import (
     ListOffsetsAnswer,
     PartitionOffset,
@@ -42,7 +43,7 @@ async def _find(topic: str, asked: Any, services: Services) -> PartitionOffset:
         place = EARLIEST if timestamp == _EARLIEST_LOCAL else timestamp
         found: Found = await services.log.find(topic, index, place)
     except ApiError as exc:
-        return PartitionOffset(index=index, error_code=exc.error_code)
+        return PartitionOffset(index=index, error_code=tell(exc.error_code))
     return PartitionOffset(index=index, offset=found.offset, timestamp=found.timestamp, leader_epoch=0)
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 from penstock.errors import ApiError
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.gateway.ports import NewTopic, Topic
+from penstock.gateway.told import tell
 from penstock.wire.kafka import ErrorCode
 from penstock.wire.kafka.answers.metadata import (
     Broker,
@@ -72,6 +73,7 @@ async def _create(name: str, services: Services) -> Topic | None:
 
 async def _describe(topic: Topic | TopicMetadata, services: Services) -> TopicMetadata:
     if isinstance(topic, TopicMetadata):
+        tell(topic.error_code)
         return topic
     partitions = []
     for index in range(topic.partitions):
@@ -80,7 +82,12 @@ async def _describe(topic: Topic | TopicMetadata, services: Services) -> TopicMe
         nodes = (leader,) if leader >= 0 else ()
         partitions.append(
             PartitionMetadata(
-                index=index, leader_id=leader, error_code=error, leader_epoch=0, replicas=nodes, in_sync=nodes
+                index=index,
+                leader_id=leader,
+                error_code=tell(error),
+                leader_epoch=0,
+                replicas=nodes,
+                in_sync=nodes,
             )
         )
     return TopicMetadata(

@@ -19,6 +19,7 @@ from penstock.gateway.groups.schemas import Commit
 from penstock.gateway.groups.shard import Shard
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.gateway.ports import Topic
+from penstock.gateway.told import tell
 from penstock.wire.kafka import ErrorCode
 from penstock.wire.kafka.answers.groups import OffsetCommitAnswer, TopicCommitted, encode_offset_commit
 
@@ -109,7 +110,7 @@ def _committed(row: _Row, errors: Mapping[Place, ErrorCode]) -> TopicCommitted:
     partitions = tuple(
         (
             each.partition_index,
-            row.error if row.name is None else errors.get((row.name, each.partition_index), row.error),
+            tell(row.error if row.name is None else errors.get((row.name, each.partition_index), row.error)),
         )
         for each in row.asked.partitions
     )

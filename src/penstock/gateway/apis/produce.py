@@ -17,6 +17,7 @@ from uuid import UUID
 from penstock.errors import ApiError, RecordsError
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.gateway.ports import Appended
+from penstock.gateway.told import tell
 from penstock.wire.kafka import ErrorCode, ProduceRequest, RecordBatch, read_batches
 from penstock.wire.kafka.answers.produce import (
     PartitionProduced,
@@ -178,7 +179,7 @@ def _result(index: int, begun: _Begun) -> PartitionProduced:
         begun = ApiError("Pulsar is slow", error_code=ErrorCode.REQUEST_TIMED_OUT)
     error = begun.exception() if isinstance(begun, asyncio.Future) else begun
     if isinstance(error, ApiError | RecordsError):
-        return PartitionProduced(index=index, error_code=error.error_code, error_message=error.what)
+        return PartitionProduced(index=index, error_code=tell(error.error_code), error_message=error.what)
     assert isinstance(begun, asyncio.Future)
     appended = begun.result()
     return PartitionProduced(
