@@ -12,6 +12,7 @@ from penstock.errors import CheckpointMismatch, PipelineError, Refused
 from penstock.pipeline.job.checkpoint import Checkpoint, locked
 from penstock.pipeline.job.fingerprint import (
     Fingerprint,
+    beyond,
     changes,
     moved,
     read_fingerprint,
@@ -67,6 +68,13 @@ def test_an_operation_that_is_read_from_another_topic_is_refused() -> None:
     assert change.fatal
     assert change.text == "operation onOrder was read from orders, now it is orders.v2"
     assert moved(OLD, {"onPayment"}, "payments") == ()
+
+
+def test_a_topic_that_ends_before_the_checkpoint_is_refused() -> None:
+    (change,) = beyond({0: 5, 1: 7}, {0: 5, 1: 6})
+    assert change.fatal
+    assert change.text == "it stands at 7 of partition 1, which ends at 6"
+    assert [each.fatal for each in beyond({3: 1}, {})] == [True]
 
 
 def test_a_cluster_that_has_no_ids_is_not_compared_by_them() -> None:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.brokers.kafka_offsets import Offsets
 from penstock.errors import CheckpointMismatch, PipelineError
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import CompiledRoute
@@ -22,6 +23,7 @@ __all__ = [
     "ENGINE",
     "Change",
     "Fingerprint",
+    "beyond",
     "changes",
     "moved",
     "read_fingerprint",
@@ -122,6 +124,15 @@ def moved(old: Fingerprint, operations: Collection[str], topic: str) -> tuple[Ch
     return tuple(
         Change(f"operation {each} was read from {old.topic}, now it is {topic}", fatal=True)
         for each in sorted(set(old.operations) & set(operations))
+    )
+
+
+def beyond(position: Offsets, latest: Offsets) -> tuple[Change, ...]:
+    """Say where a topic ends before the checkpoint: it lost its end, or is another one of the same name."""
+    return tuple(
+        Change(f"it stands at {offset} of partition {part}, which ends at {latest.get(part, 0)}", fatal=True)
+        for part, offset in sorted(position.items())
+        if offset > latest.get(part, 0)
     )
 
 

@@ -12,6 +12,7 @@ from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.fingerprint import (
     Fingerprint,
+    beyond,
     changes,
     moved,
     read_fingerprint,
@@ -83,7 +84,7 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
         require_real_time(source, stage, pipeline)
     found = survey(source, stage, clusters)
     checkpoint = Checkpoint(folder=Path(pipeline.checkpoint).absolute() / source.name)
-    notes = tuple(_compare(source, found, checkpoint, settings))
+    notes = (*_compare(source, found, checkpoint, settings), *_without_group(source, group))
     policy = settings.on_data_loss or pipeline.on_data_loss
     lost = gap(checkpoint.position(source.topic), found.earliest)
     if lost and policy == "stop":
@@ -114,6 +115,12 @@ def refreshed(prepared: Prepared, pipeline: Pipeline) -> Prepared:
     return replace(prepared, stage=settled(stage, prepared.survey, len(servers)))
 
 
+def _without_group(source: Source, group: str | None) -> Iterator[str]:
+    allowed = source.receive.group_ids or ()
+    if group is None and len(allowed) > 1:
+        yield f"{source.name}: no group shows the progress; choose --group {' or '.join(allowed)}"
+
+
 def _fingerprint(source: Source, found: Survey) -> Fingerprint:
     return Fingerprint.of(
         source, cluster_id=found.cluster_id, topic_id=found.topic_id, partitions=len(found.latest)
@@ -125,7 +132,8 @@ def _compare(source: Source, found: Survey, checkpoint: Checkpoint, settings: Jo
     old = read_fingerprint(checkpoint.fingerprint) if checkpoint.exists else None
     if old is None:
         return
-    changed = changes(old, _fingerprint(source, found))
+    position = checkpoint.position(source.topic)
+    changed = (*beyond(position, found.latest), *changes(old, _fingerprint(source, found)))
     if settings.fresh_checkpoint and any(change.fatal for change in changed):
         aside = checkpoint.put_aside()
         yield f"{source.name}: begins anew; the old checkpoint is {aside}"
