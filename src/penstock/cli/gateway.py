@@ -83,6 +83,12 @@ NodeId = Annotated[
         min=0, max=2**31 - 1, help="The id of this node for Kafka clients; else made of its address."
     ),
 ]
+CursorPeriod = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="How often groups become Pulsar cursors; 0 never.")
+]
+AdoptCursors = Annotated[
+    bool, typer.Option("--adopt-cursors", help="Let Pulsar's tools move the offsets of groups.")
+]
 MetricsListen = Annotated[
     str | None,
     typer.Option(metavar="[HOST:]PORT", help="Serve /metrics, /healthz and /readyz here; off if not given."),
@@ -103,6 +109,8 @@ def command(
     auto_create: AutoCreate = True,
     default_partitions: Partitions = 1,
     node_id: NodeId = None,
+    cursor_period: CursorPeriod = 5.0,
+    adopt_cursors: AdoptCursors = False,
     metrics_listen: MetricsListen = None,
     apis: Apis = False,
 ) -> None:
@@ -121,6 +129,8 @@ def command(
         auto_create=auto_create,
         default_partitions=default_partitions,
         node_id=node_id,
+        cursor_period=cursor_period,
+        adopt_cursors=adopt_cursors,
     )
     output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)
     run(options)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from penstock.brokers.pulsar.connection import Credentials
-from penstock.brokers.pulsar.consumer import Consumer, SubscriptionType
+from penstock.brokers.pulsar.consumer import Consumer, SilentConsumer, SubscriptionType
 from penstock.brokers.pulsar.lookup import Lookup
 from penstock.brokers.pulsar.options import Options
 from penstock.brokers.pulsar.pool import Pool
@@ -182,6 +182,12 @@ class PulsarClient:
                 start=start,
                 convert=convert,
             )
+        )
+
+    async def silent_consumer(self, topic: str, subscription: str) -> SilentConsumer:
+        """Open a consumer that is sent nothing; it only acknowledges."""
+        return await self._open(
+            SilentConsumer(self._cluster, topic, ids=self._consumer_ids.__next__, subscription=subscription)
         )
 
     async def _open(self, session: S) -> S:

@@ -17,7 +17,7 @@ from penstock.brokers.pulsar.subscription import Delivery, Subscription
 from penstock.wire.pulsar import EARLIEST, MessageId
 from penstock.wire.pulsar.pulsar_pb2 import CommandAck, CommandSubscribe, CommandUnsubscribe
 
-__all__ = ["Consumer", "SubscriptionType"]
+__all__ = ["Consumer", "SilentConsumer", "SubscriptionType"]
 
 T = TypeVar("T")
 
@@ -105,3 +105,10 @@ class Consumer(Subscription[T]):
             durable=True,
             initial_position=CommandSubscribe.EARLIEST if earliest else CommandSubscribe.LATEST,
         )
+
+
+class SilentConsumer(Consumer[Delivery]):
+    """Made by `PulsarClient.silent_consumer`: asks for no entries, and only acknowledges."""
+
+    def _ask_for_more(self) -> None:
+        return
