@@ -7,7 +7,7 @@ event-id and a created-at that are missing are appended, the same ones in every 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["PlainReader", "PlainWriter", "is_plain", "plain_event", "plain_reader"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_RECORD: Final = [field.name for field in fields(KafkaRecord)]
 _TYPE_HEADERS: Final = frozenset({"event-type", *SPLIT_HEADERS})
 
 
@@ -56,7 +57,7 @@ class PlainReader:
         return join(parts, batch.num_rows)
 
     def _events(self, batch: pa.RecordBatch) -> Iterator[tuple[CloudEvent | InvalidEvent | None, Headers]]:
-        for row in batch.to_pylist():
+        for row in batch.select(_RECORD).to_pylist():
             row["headers"] = tuple((pair["key"], pair["value"]) for pair in row["headers"] or ())
             record = KafkaRecord(**row)
             if record.value is None and not any(name.lower() in _TYPE_HEADERS for name, _ in record.headers):

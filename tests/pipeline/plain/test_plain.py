@@ -189,5 +189,10 @@ def test_an_event_survives_the_way_through_a_plain_record(each: KafkaRecord) -> 
     assert (written.key, written.value) == (b"k", each.value)
 
 
+def test_other_columns_of_a_batch_are_left_alone() -> None:
+    batch = batch_of([record(), record(None)]).append_column("_sql0", pa.array([True, False]))
+    assert READER(batch).code.to_pylist() == [None, "not-a-cloudevent"]
+
+
 def test_reader_and_writer_travel_to_workers() -> None:
     assert pickle.loads(pickle.dumps((READER, PlainWriter()))) == (READER, PlainWriter())
