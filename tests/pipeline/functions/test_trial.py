@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from penstock.cli import app
 from penstock.errors import UsageError
 from penstock.events import CloudEvent, Json
-from penstock.pipeline.compile import load_pipeline
-from penstock.pipeline.samples import read_events, read_test, run_test
+from penstock.pipeline.samples import differences, read_events, read_test
+from penstock.pipeline.trial import Trial
 from penstock.record import KafkaRecord
 from penstock.testing import run_route
 
@@ -21,30 +20,31 @@ TEST = (SHOP / "tests" / "large-orders.yaml").read_text()
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Path:
+def shop(isolated_home: Path) -> Path:
     for name in ("asyncapi.yaml", "pipeline.yaml", "functions.py", "tests/large-orders.yaml"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes((SHOP / name).read_bytes())
-    return tmp_path
+        (isolated_home / name).parent.mkdir(exist_ok=True)
+        (isolated_home / name).write_bytes((SHOP / name).read_bytes())
+    return isolated_home
 
 
-def penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "penstock.cli", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+@pytest.fixture(scope="module")
+def orders() -> Trial:
+    """What becomes of the events of the shop's test."""
+    given = read_test(SHOP / "tests" / "large-orders.yaml").given
+    return run_route(SHOP / "pipeline.yaml", [each for each in given if isinstance(each, dict)])
 
 
-def test_the_shops_own_tests_pass_by_copy_and_paste(shop: Path) -> None:
-    result = penstock(shop, "test")
-    assert (result.returncode, result.stderr.strip()) == (0, "1 passed, 0 failed"), result.stdout
+def test_the_shops_own_tests_pass_by_copy_and_paste(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["test"]) == 0
+    assert capsys.readouterr().err == "1 passed, 0 failed\n"
 
 
-def test_a_test_that_fails_says_what_is_different(shop: Path) -> None:
+def test_a_test_that_fails_says_what_is_different(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed = TEST.replace("items: 6", "items: 7").replace("unmatched: 1", "unmatched: 2")
     (shop / "tests" / "large-orders.yaml").write_text(changed)
     (shop / "tests" / "broken.json").write_text('{"given": []}')
-    result = penstock(shop, "test", "-o", "json")
-    assert result.returncode == 1
-    broken, orders = json.loads(result.stdout)
+    assert app.main(["test", "-o", "json"]) == 1
+    broken, orders = json.loads(capsys.readouterr().out)
     assert orders["differences"] == [
         "ordersLarge[0].data.items: expected 7, got 6",
         "unmatched: expected 2, got 1",
@@ -53,23 +53,25 @@ def test_a_test_that_fails_says_what_is_different(shop: Path) -> None:
     assert "expect" in broken["differences"][0]
 
 
-def test_sample_events_are_shown_with_what_becomes_of_them(shop: Path) -> None:
+def test_sample_events_are_shown_with_what_becomes_of_them(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     event = {"id": "o-1", "source": "/shop", "type": "com.shop.order.placed"}
     lines = [
         {**event, "datacontenttype": "application/json", "data": {"customer": "ada", "total": 120}},
         {"value": "junk", "headers": [["ce_id", "1"]]},
     ]
     (shop / "events.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    result = penstock(shop, "test", "--events", "events.jsonl", "-o", "json")
-    assert result.returncode == 0, result.stderr
-    sent, dead = json.loads(result.stdout)
+    assert app.main(["test", "--events", "events.jsonl", "-o", "json"]) == 0
+    told = capsys.readouterr()
+    sent, dead = json.loads(told.out)
     assert (sent["to"], sent["key"], json.loads(sent["detail"])["reviewer"]) == (
         "ordersLarge",
         "ada",
         "clerk",
     )
     assert dead["to"] == "dead letters"
-    assert "2 in" in result.stderr
+    assert "2 in" in told.err
 
 
 @pytest.mark.parametrize(
@@ -83,11 +85,11 @@ def test_sample_events_are_shown_with_what_becomes_of_them(shop: Path) -> None:
         ("reviewer: clerk", "reviewer: true", 'ordersLarge[0].data.reviewer: expected true, got "clerk"'),
     ],
 )
-def test_differences(tmp_path: Path, old: str, new: str, difference: str) -> None:
+def test_differences(tmp_path: Path, orders: Trial, old: str, new: str, difference: str) -> None:
     assert old in TEST
     path = tmp_path / "test.yaml"
     path.write_text(TEST.replace(old, new))
-    assert difference in run_test(load_pipeline(SHOP / "pipeline.yaml"), read_test(path))
+    assert difference in differences(read_test(path).expect, orders)
 
 
 @pytest.mark.parametrize(
