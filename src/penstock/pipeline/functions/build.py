@@ -14,8 +14,17 @@ from penstock.pipeline.functions.process import Bounds, Settings
 from penstock.pipeline.functions.receipts import Receipts
 from penstock.pipeline.plan.route import FunctionKey, SimpleKey
 from penstock.pipeline.ports import Target
+from penstock.pipeline.stage import Stage
 
-__all__ = ["invoker_of", "module_path"]
+__all__ = ["check_functions", "invoker_of", "module_path"]
+
+
+def check_functions(stage: Stage) -> None:
+    """Load every function of a stage here, before the workers do; PipelineError if one cannot be loaded."""
+    for route in stage.routes:
+        if isinstance(route.invoker, FunctionInvoker):
+            route.invoker.check()
+            route.invoker.close()
 
 
 def module_path(pipeline: Pipeline) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from penstock.errors import JobFailed
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.functions.build import check_functions
 from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.fingerprint import (
     Fingerprint,
@@ -80,6 +81,7 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
     group = group_of(source, pipeline, settings.group)
     schemas = Schemas()
     stage = stage_of(source, pipeline, schemas)
+    check_functions(stage)
     if settings.real_time:
         require_real_time(source, stage, pipeline)
     found = survey(source, stage, clusters)
