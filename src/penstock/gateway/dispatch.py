@@ -33,8 +33,8 @@ from penstock.gateway.apis import (
     sync_group,
 )
 from penstock.gateway.handler import Body, Handler, Request, Services
-from penstock.wire.kafka import APIS, RequestHeader, decode_produce, decode_request
-from penstock.wire.kafka.apis import API_VERSIONS, PRODUCE, PRODUCE_ADVERTISED_FROM
+from penstock.wire.kafka import APIS, RequestHeader, decode_fetch, decode_produce, decode_request
+from penstock.wire.kafka.apis import API_VERSIONS, FETCH, PRODUCE, PRODUCE_ADVERTISED_FROM
 
 __all__ = ["HANDLERS", "Unserved", "advertised", "is_served", "read_request", "serve"]
 
@@ -48,7 +48,10 @@ _MODULES = (
 HANDLERS: Final[Mapping[int, Handler]] = {module.API.key: module.API for module in _MODULES}
 
 
-_DECODERS: Final[Mapping[int, Callable[[RequestHeader, memoryview], Any]]] = {PRODUCE: decode_produce}
+_DECODERS: Final[Mapping[int, Callable[[RequestHeader, memoryview], Any]]] = {
+    PRODUCE: decode_produce,
+    FETCH: decode_fetch,
+}
 """The requests that are read by hand."""
 
 

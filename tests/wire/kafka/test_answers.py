@@ -46,6 +46,7 @@ from penstock.wire.kafka.answers.produce import (
     RecordError,
     TopicProduced,
     encode_produce,
+    encode_produced_one,
 )
 
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -465,3 +466,14 @@ def test_an_empty_answer_in_golden_bytes() -> None:
     # Error 35, one API: ApiVersions 0 to 4, in the form of version 0 (KIP-511).
     body = encode_api_versions([(18, 0, 4)], 0, error_code=35)
     assert body.hex(" ") == "00 23 00 00 00 01 00 12 00 00 00 04"
+
+
+@given(names, uuids, st.integers(0, 1000), st.integers(0, 1 << 60), st.integers(-1, 1 << 60))
+def test_the_short_way_for_one_partition_writes_the_same(
+    name: str, topic_id: UUID, index: int, base: int, start: int
+) -> None:
+    for version in versions(0):
+        one = PartitionProduced(index=index, base_offset=base, log_start_offset=start)
+        topic = TopicProduced(name=name, topic_id=topic_id, partitions=(one,))
+        short = encode_produced_one(name, topic_id, index, version, base_offset=base, log_start_offset=start)
+        assert short == encode_produce(ProduceAnswer(topics=(topic,)), version)

@@ -62,8 +62,7 @@ def as_kio(request: ProduceRequest, version: int) -> Any:
     )
 
 
-@given(requests)
-def test_every_version_that_kio_writes_is_read(request: ProduceRequest) -> None:
+def check_every_version(request: ProduceRequest) -> None:
     for version in range(APIS[0].lowest, APIS[0].highest + 1):
         out = io.BytesIO()
         expected = as_kio(request, version)
@@ -74,6 +73,32 @@ def test_every_version_that_kio_writes_is_read(request: ProduceRequest) -> None:
             for topic in request.topics
         )
         assert decode_produce(decode_request_header(frame), frame) == request._replace(topics=named)
+
+
+@given(requests)
+def test_every_version_that_kio_writes_is_read(request: ProduceRequest) -> None:
+    check_every_version(request)
+
+
+plain = st.builds(
+    ProduceRequest,
+    st.none(),
+    st.integers(-1, 1),
+    st.integers(0, 1 << 30),
+    st.builds(
+        lambda name, topic_id, records: (
+            TopicToProduce(name, topic_id, (PartitionToProduce(3, memoryview(records)),)),
+        ),
+        st.text(max_size=200),
+        st.uuids(),
+        st.binary(max_size=300),
+    ),
+)
+
+
+@given(plain)
+def test_one_batch_for_one_partition_is_read_at_once(request: ProduceRequest) -> None:
+    check_every_version(request)
 
 
 def test_the_records_are_not_copied() -> None:

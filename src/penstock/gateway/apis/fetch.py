@@ -24,6 +24,7 @@ from penstock.wire.kafka.answers.fetch import FetchAnswer, PartitionFetched, Top
 __all__ = ["API"]
 
 _IDS_FROM = 13
+_NOBODY = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,11 @@ class _Wanted:
 
 
 async def _handle(request: Request, services: Services) -> Body:
-    if getattr(request.body, "session_id", 0):
+    if request.body.session_id:
         unknown = FetchAnswer(error_code=tell(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return list(encode_fetch(unknown, request.version))
     wanted = await _resolve(request, services)
-    deadline = time.monotonic() + request.body.max_wait.total_seconds()
+    deadline = time.monotonic() + request.body.max_wait_ms / 1000
     found = await _read(wanted, request, services)
     while _too_little(found, request) and (left := deadline - time.monotonic()) > 0:
         if not await _more(wanted, found, left, services):
@@ -55,8 +56,8 @@ async def _handle(request: Request, services: Services) -> Body:
 async def _resolve(request: Request, services: Services) -> list[_Wanted]:
     wanted = []
     for topic in request.body.topics:
-        topic_id = getattr(topic, "topic_id", None) or UUID(int=0)
-        name, error = getattr(topic, "topic", ""), ErrorCode.NONE
+        topic_id = topic.topic_id or _NOBODY
+        name, error = topic.name, ErrorCode.NONE
         if request.version >= _IDS_FROM:
             known = await services.topics.by_id(topic_id)
             name, error = (known.name, error) if known else ("", ErrorCode.UNKNOWN_TOPIC_ID)
@@ -107,7 +108,8 @@ async def _read_one(each: _Wanted, max_bytes: int, services: Services) -> Slice 
 def _too_little(found: list[Slice | ErrorCode], request: Request) -> bool:
     if any(isinstance(each, ErrorCode) for each in found):
         return False
-    return sum(each.size for each in found if isinstance(each, Slice)) < int(request.body.min_bytes)
+    wanted: int = request.body.min_bytes
+    return sum(each.size for each in found if isinstance(each, Slice)) < wanted
 
 
 async def _more(

@@ -6,6 +6,8 @@
 | error_codes     | `ErrorCode`: name, code, retriable                                               |
 | requests        | `decode_request_header`, `decode_request` (bodies by kio, lengths checked)       |
 | produce_request | `decode_produce`: records as views into the frame, not copied                    |
+| fetch_request   | `decode_fetch`: the other hot request, read by hand                              |
+| cursor          | how these two read a body                                                        |
 | guard           | the check of all lengths of a body, which kio needs                              |
 | responses       | `response_frame`, `response_pieces` (no copy), `encode_body` (rare ones, by kio) |
 | answers         | encoders of the hot answers, one module each                                     |
@@ -22,6 +24,7 @@ from __future__ import annotations
 from penstock.wire.kafka.apis import APIS, Api
 from penstock.wire.kafka.compression import Compression
 from penstock.wire.kafka.error_codes import ErrorCode
+from penstock.wire.kafka.fetch_request import FetchRequest, decode_fetch
 from penstock.wire.kafka.produce_request import ProduceRequest, decode_produce
 from penstock.wire.kafka.record_batch import RecordBatch, read_batches, write_batch_head
 from penstock.wire.kafka.requests import RequestHeader, decode_request, decode_request_header
@@ -32,9 +35,11 @@ __all__ = [
     "Api",
     "Compression",
     "ErrorCode",
+    "FetchRequest",
     "ProduceRequest",
     "RecordBatch",
     "RequestHeader",
+    "decode_fetch",
     "decode_produce",
     "decode_request",
     "decode_request_header",

@@ -22,6 +22,7 @@ NEVER = 1 << 15
 """No version is flexible."""
 
 PRODUCE = 0
+FETCH = 1
 API_VERSIONS = 18
 
 PRODUCE_ADVERTISED_FROM = 0

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from penstock.errors import WireError
 from penstock.wire.kafka.apis import PRODUCE, is_flexible
+from penstock.wire.kafka.cursor import Cursor
 from penstock.wire.kafka.requests import RequestHeader, check_request
 
 __all__ = ["PartitionToProduce", "ProduceRequest", "TopicToProduce", "decode_produce"]
@@ -56,7 +57,7 @@ def decode_produce(header: RequestHeader, frame: memoryview) -> ProduceRequest:
     if plain is not None:
         return plain
     check_request(header, frame)
-    cursor = _Cursor(frame, header.body, is_flexible(PRODUCE, header.api_version))
+    cursor = Cursor(frame, header.body, is_flexible(PRODUCE, header.api_version))
     transactional_id = cursor.string()
     acks, timeout = _ACKS.unpack(cursor.take(_ACKS.size))
     topics = tuple(_topic(cursor, header.api_version) for _ in range(cursor.count()))
@@ -122,7 +123,7 @@ def _compact_length(frame: memoryview, pos: int) -> tuple[int, int]:
     return -1, pos
 
 
-def _topic(cursor: _Cursor, version: int) -> TopicToProduce:
+def _topic(cursor: Cursor, version: int) -> TopicToProduce:
     if version >= _TOPIC_IDS_FROM:
         name, topic_id = "", UUID(bytes=bytes(cursor.take(16)))
     else:
@@ -132,59 +133,8 @@ def _topic(cursor: _Cursor, version: int) -> TopicToProduce:
     return TopicToProduce(name, topic_id, partitions)
 
 
-def _partition(cursor: _Cursor) -> PartitionToProduce:
+def _partition(cursor: Cursor) -> PartitionToProduce:
     index = int.from_bytes(cursor.take(4), "big", signed=True)
     partition = PartitionToProduce(index, cursor.sized(4))
     cursor.skip_tags()
     return partition
-
-
-class _Cursor:
-    """A position in a body whose lengths have been checked."""
-
-    __slots__ = ("flexible", "frame", "pos")
-
-    def __init__(self, frame: memoryview, pos: int, flexible: bool) -> None:
-        self.frame = frame
-        self.pos = pos
-        self.flexible = flexible
-
-    def take(self, size: int) -> memoryview:
-        begin = self.pos
-        self.pos = begin + size
-        return self.frame[begin : self.pos]
-
-    def uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.frame[self.pos]
-            self.pos += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def length(self, width: int) -> int:
-        """Read a length, -1 for null: compact, or of `width` bytes."""
-        if self.flexible:
-            return self.uvarint() - 1
-        return int.from_bytes(self.take(width), "big", signed=True)
-
-    def count(self) -> int:
-        return max(self.length(4), 0)
-
-    def sized(self, width: int) -> memoryview | None:
-        size = self.length(width)
-        return None if size < 0 else self.take(size)
-
-    def string(self) -> str | None:
-        data = self.sized(2)
-        try:
-            return None if data is None else bytes(data).decode()
-        except UnicodeDecodeError as exc:
-            raise WireError("a Produce request has a name that is not UTF-8", why=str(exc)) from exc
-
-    def skip_tags(self) -> None:
-        for _ in range(self.uvarint() if self.flexible else 0):
-            self.uvarint()
-            self.take(self.uvarint())
