@@ -1,1 +1,135 @@
-"""The DataFrame API for notebooks: events in, events out."""
+"""CloudEvents as DataFrames, for notebooks and programs of your own: no pipeline file, the same exact codec.
+
+    from penstock.spark import read_events, to_records, write_events
+
+    events = read_events(spark, "asyncapi.yaml", "onOrderPlaced", stream=False, data="variant")
+    large = events.where("data:total::int >= 100")
+    write_events(large, "asyncapi.yaml", "publishLargeOrder", mode="structured")
+
+Every function takes and gives plain DataFrames; docs/pipeline/dataframes.md has the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config import Context
+from penstock.contract import Contract
+from penstock.events import Mode
+from penstock.pipeline.frames.decode import decoded, events_of, kafka_shaped, rejects_of, with_data
+from penstock.pipeline.frames.encode import records_of
+from penstock.pipeline.frames.topics import Place, operation_of, read_topic, write_topic
+from penstock.pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "events_from",
+    "read_events",
+    "read_records",
+    "rejects_from",
+    "spark_session",
+    "to_records",
+    "write_events",
+]
+
+
+def events_from(records: DataFrame, *, data: str | StructType = "binary") -> DataFrame:
+    """Give the events of Kafka-shaped records; what is no event is left to `rejects_from`.
+
+    `data` is binary, string, variant, or a schema for structs; data that does not fit is null.
+    """
+    return with_data(events_of(decoded(kafka_shaped(records))), data)
+
+
+def rejects_from(records: DataFrame) -> DataFrame:
+    """Give the records that are no events: code, reason, key, value, headers and origin."""
+    return rejects_of(decoded(kafka_shaped(records)))
+
+
+def to_records(
+    events: DataFrame,
+    *,
+    mode: str = "binary",
+    key: str | Column | None = None,
+    keep_errors: bool = False,
+) -> DataFrame:
+    """Write events as Kafka-shaped records: key, value and headers.
+
+    Id, source and type are needed; other attributes, `extensions`, `data`, `key` and `headers` are taken if
+    they are there. `key` is a column, or an expression in SQL. An event that breaks a rule ends the job; with
+    `keep_errors` it has no value, and columns `code` and `reason` say why.
+    """
+    return records_of(events, mode=Mode(mode), key=key, keep_errors=keep_errors)
+
+
+def read_records(
+    spark: SparkSession,
+    contract: Contract | str | Path,
+    operation: str,
+    *,
+    stream: bool = True,
+    starting: Place = "earliest",
+    ending: Place | None = None,
+    context: Context | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Read the records of a `receive` operation, as a stream, or as a batch over a range.
+
+    `starting` and `ending` are `earliest`, `latest`, a moment, or offsets by partition. `options` are further
+    options of Spark's Kafka source.
+    """
+    place = operation_of(contract, operation, action="receive", context=context)
+    return read_topic(spark, place, stream=stream, starting=starting, ending=ending, more=options or {})
+
+
+def read_events(
+    spark: SparkSession,
+    contract: Contract | str | Path,
+    operation: str,
+    *,
+    data: str | StructType = "binary",
+    stream: bool = True,
+    starting: Place = "earliest",
+    ending: Place | None = None,
+    context: Context | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Read the events of a `receive` operation: `read_records`, then `events_from`."""
+    records = read_records(
+        spark,
+        contract,
+        operation,
+        stream=stream,
+        starting=starting,
+        ending=ending,
+        context=context,
+        options=options,
+    )
+    return events_from(records, data=data)
+
+
+def write_events(
+    events: DataFrame,
+    contract: Contract | str | Path,
+    operation: str,
+    *,
+    mode: str = "binary",
+    key: str | Column | None = None,
+    checkpoint: str | Path | None = None,
+    trigger: Mapping[str, object] | None = None,
+    context: Context | None = None,
+    options: Mapping[str, str] | None = None,
+) -> StreamingQuery | None:
+    """Write events by a `send` operation, at least once: a batch now, a stream by the query that is given.
+
+    A stream needs a `checkpoint`; `trigger` is what Spark's own `trigger` takes.
+    """
+    place = operation_of(contract, operation, action="send", context=context)
+    records = to_records(events, mode=mode, key=key)
+    return write_topic(records, place, checkpoint=checkpoint, trigger=trigger or {}, more=options or {})

@@ -96,7 +96,6 @@ def _stops(route: CompiledRoute) -> Iterator[tuple[bool, str]]:
     """Say what no engine can do yet, and whether the route asks for it."""
     operations = (route.receive, *route.send)
     yield any(operation.protocol != "kafka" for operation in operations), "it leaves Kafka"
-    yield route.sql is not None, "its condition is Spark's own SQL"
 
 
 def stage_of(source: Source, pipeline: Pipeline, schemas: Schemas | None = None) -> Stage:
@@ -118,6 +117,7 @@ def _route_of(route: CompiledRoute, source: Source, pipeline: Pipeline, schemas:
         targets=tuple(_target_of(operation, source, pipeline, schemas) for operation in route.send),
         dead=_place_target(source.dead[route.name], source),
         invoker=_invoker_of(route, source, pipeline),
+        sql=route.sql,
     )
 
 

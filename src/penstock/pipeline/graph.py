@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.pipeline.compile import CompiledRoute, Pipeline
+from penstock.pipeline.engines import Explanation, explanations
 
 __all__ = ["as_data", "as_mermaid", "as_text"]
 
 
 def as_text(pipeline: Pipeline, *, explain: bool = False) -> str:
-    """Draw every route with what it reads and writes; `explain` adds the plan."""
-    return "\n\n".join(_route_text(route, explain) for route in pipeline.routes)
+    """Draw every route with what it reads and writes; `explain` adds plan, engine and guarantee."""
+    found = explanations(pipeline) if explain else {}
+    return "\n\n".join(_route_text(route, found.get(route.name)) for route in pipeline.routes)
 
 
-def _route_text(route: CompiledRoute, explain: bool) -> str:
+def _route_text(route: CompiledRoute, explained: Explanation | None) -> str:
     lines = [f"{route.receive.topic} ({route.receive.server})", f"  └─ {route.name}"]
     targets = [f"{operation.topic} ({operation.server})" for operation in route.send]
     lines += [f"       ├─> {target}" for target in targets]
     lines.append(f"       └─x {route.dead_letter_channel} (dead letters)")
-    if explain:
+    if explained is not None:
         lines += [f"     {line}" for line in route.plan.explain().splitlines()[1:]]
+        lines += [f"       {line}" for line in _explanation_lines(explained)]
     return "\n".join(lines)
+
+
+def _explanation_lines(explained: Explanation) -> Iterator[str]:
+    yield f"engine {explained.chosen}"
+    for engine in explained.engines:
+        if engine.stops:
+            yield f"  not {engine.name}:"
+            yield from (f"    {stop}" for stop in engine.stops)
+        elif engine.name == "real-time":
+            yield "  can run in Real-Time Mode (--real-time)"
+    yield explained.guarantee
 
 
 def as_mermaid(pipeline: Pipeline) -> str:
@@ -37,7 +52,8 @@ def as_mermaid(pipeline: Pipeline) -> str:
 
 
 def as_data(pipeline: Pipeline) -> list[dict[str, Any]]:
-    """Give the routes as plain data."""
+    """Give the routes as plain data, with how each is run."""
+    explained = explanations(pipeline)
     return [
         {
             "route": route.name,
@@ -45,9 +61,21 @@ def as_data(pipeline: Pipeline) -> list[dict[str, Any]]:
             "send": [{"server": target.server, "topic": target.topic} for target in route.send],
             "deadLetters": route.dead_letter_channel,
             "plan": route.plan.explain(),
+            **_explained_data(explained[route.name]),
         }
         for route in pipeline.routes
     ]
+
+
+def _explained_data(explained: Explanation) -> dict[str, Any]:
+    return {
+        "engine": explained.chosen,
+        "engines": {
+            engine.name: {"runs": engine.runs, "stops": list(engine.stops)} for engine in explained.engines
+        },
+        "guarantee": explained.guarantee,
+        "reads": list(explained.reads),
+    }
 
 
 def _topic(server: str, topic: str | None) -> str:

@@ -35,7 +35,16 @@ from penstock.pipeline.reference.route import is_expired, route_event, route_nul
 from penstock.pipeline.size import batch_bytes, fits
 from penstock.record import Headers, KafkaRecord
 
-__all__ = ["COUNTERS", "INPUT", "OUTPUT", "OUTPUT_DDL", "Stage", "StageRoute", "read_cloud_events"]
+__all__ = [
+    "COUNTERS",
+    "INPUT",
+    "OUTPUT",
+    "OUTPUT_DDL",
+    "Stage",
+    "StageRoute",
+    "condition_column",
+    "read_cloud_events",
+]
 
 INPUT: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 _FOREIGN, _UNSUPPORTED = CODES[Reading.FOREIGN], CODES[Reading.UNSUPPORTED]
@@ -55,6 +64,13 @@ class StageRoute:
     targets: tuple[Target, ...]
     dead: Target
     invoker: Invoker | None = None
+    sql: str | None = None
+    """A condition in Spark's own SQL; its answer comes with the batch, see `condition_column`."""
+
+
+def condition_column(number: int) -> str:
+    """Name the column with the answer to the condition of a route, by the route's number."""
+    return f"_sql{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +116,7 @@ class Stage:
         rows = _Rows()
         rows.counts["n_in"] = batch.num_rows
         routings = route_batch([route.plan for route in self.routes], events, batch.column("key"), now)
+        routings = [self._asked(routing, number, batch) for number, routing in enumerate(routings)]
         for route, routing in zip(self.routes, routings, strict=True):
             self._depart(route, routing, events, batch, now, rows)
         slow = np.logical_or.reduce([routing.slow for routing in routings])
@@ -111,6 +128,12 @@ class Stage:
             self._not_an_event(events.code[row].as_py(), events.reason[row].as_py(), batch, row, rows)
         self._invoke(batch, rows)
         return rows.batch()
+
+    def _asked(self, routing: Routing, number: int, batch: pa.RecordBatch) -> Routing:
+        """Take the answer to the route's condition in Spark's own SQL, which is a column of the batch."""
+        if self.routes[number].sql is None:
+            return routing
+        return routing.where(mask_of(batch.column(condition_column(number)).fill_null(False)))
 
     # Events, by columns
 

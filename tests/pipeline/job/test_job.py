@@ -23,7 +23,6 @@ def pipeline(extra: str = "", send: str = "publishLargeOrder") -> Pipeline:
 @pytest.mark.parametrize(
     ("extra", "send", "why"),
     [
-        ("    sql: size(headers) > 1\n", "publishLargeOrder", "own SQL"),
         ("", "publishShipment", "leaves Kafka"),
     ],
 )

@@ -15,11 +15,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from penstock.embedded.kafka import Kafka
 from penstock.errors import PipelineError
 from penstock.events.bindings.kafka import KafkaBinding
-from penstock.pipeline.assembly import Source, sources_of, stage_of
+from penstock.pipeline.assembly import Source, sources_of
 from penstock.pipeline.compile import Pipeline, check_pipeline, load_pipeline
 from penstock.pipeline.deadletter import restore
 from penstock.pipeline.job.realtime import require_cores, require_real_time, start_real_time, stops
-from penstock.pipeline.typed.schemas import Schemas
 from penstock.record import KafkaRecord
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def refusals(folder: Path, old: str = "", new: str = "") -> list[str]:
     checked = check_pipeline(path)
     assert checked.pipeline is not None, checked.findings
     source = source_of(checked.pipeline)
-    return list(stops(source, stage_of(source, checked.pipeline, Schemas())))
+    return list(stops(source))
 
 
 def test_a_plain_route_fits(tmp_path: Path) -> None:
@@ -101,7 +100,7 @@ def test_differences_have_to_be_accepted(tmp_path: Path) -> None:
     pipeline = load_pipeline(path)
     source = source_of(pipeline)
     with pytest.raises(PipelineError, match="differs from micro-batches") as caught:
-        require_real_time(source, stage_of(source, pipeline, Schemas()), pipeline)
+        require_real_time(source, pipeline)
     assert "structured mode" in str(caught.value.why)
     assert "accept-differences: true" in str(caught.value.next)
 

@@ -61,6 +61,25 @@ class Routing:
     slow: Mask
     """Events that the reference has to route."""
 
+    def where(self, holds: Mask) -> Routing:
+        """Take only rows for which a condition holds that was asked elsewhere; the others are unmatched."""
+        kept = self.kept
+        chosen = holds[kept.rows]
+        gone = self.slow & ~holds
+        gone[kept.rows[~chosen]] = True
+        picked = pa.array(np.flatnonzero(chosen))
+        return Routing(
+            kept=Kept(
+                rows=kept.rows[chosen],
+                events=kept.events.take(picked),
+                keys=kept.keys.take(picked),
+                is_json=kept.is_json[chosen],
+            ),
+            unmatched=self.unmatched | gone,
+            expired=self.expired,
+            slow=self.slow & holds,
+        )
+
 
 @dataclass(slots=True)
 class _Judged:

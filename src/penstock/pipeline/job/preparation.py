@@ -83,7 +83,7 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
     stage = stage_of(source, pipeline, schemas)
     check_functions(stage)
     if settings.real_time:
-        require_real_time(source, stage, pipeline)
+        require_real_time(source, pipeline)
     found = survey(source, stage, clusters)
     checkpoint = Checkpoint(folder=Path(pipeline.checkpoint).absolute() / source.name)
     notes = (*_compare(source, found, checkpoint, settings), *_without_group(source, group))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.pipeline.frames.conditions import with_conditions
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared
 from penstock.pipeline.job.realtime import begin, routed
@@ -50,7 +51,8 @@ def _staged(records: DataFrame, stage: Stage, name: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     chosen = records.withColumn("timestamp", F.unix_millis("timestamp")).select(*INPUT)
-    return chosen.mapInArrow(stage, OUTPUT_DDL).observe(
+    asked = with_conditions(chosen, stage)
+    return asked.mapInArrow(stage, OUTPUT_DDL).observe(
         name, *(F.sum(column).alias(column) for column in COUNTERS)
     )
 

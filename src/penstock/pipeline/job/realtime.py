@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import PipelineError
 from penstock.pipeline.assembly import Source, stage_of
 from penstock.pipeline.columns.limits import cannot
-from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.job.sinks import RECORD
-from penstock.pipeline.ports import Checker
-from penstock.pipeline.stage import Stage, read_cloud_events
-from penstock.pipeline.typed.check import ContractCheck
-from penstock.pipeline.typed.schemas import Schemas
+from penstock.pipeline.stage import Stage
+from penstock.pipeline.typed.joints import has_writer, reader_of, reads_data
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,33 +50,31 @@ DIFFERENCES: Final = (
 _FAST_SINK: Final[Mapping[str, str]] = {"kafka.linger.ms": "0"}
 
 
-def stops(source: Source, stage: Stage) -> Iterator[str]:
-    """Say what keeps a source from Real-Time Mode."""
+def stops(source: Source) -> Iterator[str]:
+    """Say what keeps a source from Real-Time Mode; nothing is asked of a cluster."""
     if len(source.servers) > 1:
         yield f"it writes to {len(source.servers)} clusters, and Real-Time Mode has one sink"
-    if stage.reader is not read_cloud_events:
-        yield "its source does not carry CloudEvents only: plain records are read in Arrow batches"
-    if any(map(_reads_data, stage.checks)):
+    if reader_of(source.routes) is not None:
+        yield "its source does not carry CloudEvents: plain records are read in Arrow batches"
+    if reads_data(source.routes):
         yield "its data is checked or decoded by the contract's schemas, which is done in Arrow batches"
-    for route, compiled in zip(stage.routes, source.routes, strict=True):
-        yield from (f"route {route.plan.name}: {why}" for why in cannot(route.plan))
-        if compiled.sql is not None:
-            yield f"route {route.plan.name}: its condition is Spark's own SQL, over events decoded by Arrow"
-        if route.invoker is not None:
-            yield f"route {route.plan.name}: it applies a function of Python"
-        if any(target.writer is not None for target in route.targets):
-            yield f"route {route.plan.name}: its output is written by an encoder of Python"
+    for route in source.routes:
+        yield from (f"route {route.name}: {why}" for why in _route_stops(route))
 
 
-def _reads_data(check: Checker) -> bool:
-    if not isinstance(check, ContractCheck):
-        return True
-    return check.full or any(form.is_decoded or form.is_framed_protobuf for form in check.forms)
+def _route_stops(route: CompiledRoute) -> Iterator[str]:
+    yield from cannot(route.plan)
+    if route.sql is not None:
+        yield "its condition is Spark's own SQL, over events that Arrow decodes"
+    if route.document.apply is not None:
+        yield "it applies a function of Python"
+    if any(map(has_writer, route.send)):
+        yield "its output is written by an encoder of Python"
 
 
-def require_real_time(source: Source, stage: Stage, pipeline: Pipeline) -> None:
+def require_real_time(source: Source, pipeline: Pipeline) -> None:
     """Refuse a source that Real-Time Mode cannot do, or that nobody accepted the differences for."""
-    found = tuple(stops(source, stage))
+    found = tuple(stops(source))
     if found:
         raise PipelineError(
             f"{source.name} cannot run in Real-Time Mode",
@@ -140,13 +136,12 @@ def start_real_time(
     from penstock.pipeline.job.sinks import sink_options
     from penstock.pipeline.job.sources import read_records, reader_options
 
-    stage = stage_of(source, pipeline, Schemas())
-    require_real_time(source, stage, pipeline)
+    require_real_time(source, pipeline)
     settings = JobOptions(real_time=True)
     chosen = reader_options(source, settings, group=None, on_data_loss="stop", parallelism=1)
     records = read_records(spark, source, {**chosen, "startingOffsets": starting})
     folder = checkpoint or pipeline.checkpoint.absolute() / source.name
-    written = routed(records, stage, source.name)
+    written = routed(records, stage_of(source, pipeline), source.name)
     producer = sink_options(source, source.receive.server, {})
     writer = written.writeStream.format("kafka").options(**producer).queryName(source.name)
     return begin(writer.option("checkpointLocation", str(folder)), interval)

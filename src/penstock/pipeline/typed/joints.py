@@ -12,7 +12,7 @@ from penstock.pipeline.typed.form import Form, forms_of
 from penstock.pipeline.typed.schemas import Schemas
 from penstock.pipeline.typed.write import ContractWriter
 
-__all__ = ["checks_of", "reader_of", "writer_of"]
+__all__ = ["checks_of", "has_writer", "reader_of", "reads_data", "writer_of"]
 
 
 def _said(routes: tuple[CompiledRoute, ...], key: str) -> str | None:
@@ -42,10 +42,10 @@ def checks_of(routes: tuple[CompiledRoute, ...], schemas: Schemas) -> Iterator[C
 
 def writer_of(operation: ResolvedOperation, contract: Contract, schemas: Schemas) -> ContractWriter | None:
     """Give the writer of a target; None: CloudEvents as the binding writes them, in the route's mode."""
+    if not has_writer(operation):
+        return None
     forms = forms_of(operation)
     plain = is_plain(operation)
-    if not plain and not any(_is_special(form) for form in forms):
-        return None
     made = {
         message.name: schemas.written(contract, operation, message)
         for message, form in zip(operation.messages, forms, strict=True)
@@ -57,6 +57,19 @@ def writer_of(operation: ResolvedOperation, contract: Contract, schemas: Schemas
         written={name: each for name, each in made.items() if each is not None},
         is_plain=plain,
     )
+
+
+def has_writer(operation: ResolvedOperation) -> bool:
+    """Say whether `writer_of` gives a writer, without asking a registry."""
+    return is_plain(operation) or any(_is_special(form) for form in forms_of(operation))
+
+
+def reads_data(routes: tuple[CompiledRoute, ...]) -> bool:
+    """Say whether the checks of a source look at data or keys, and not only at type and dataschema."""
+    check = _said(routes, "check")
+    forms = forms_of(routes[0].receive)
+    decoded = any(form.is_decoded or form.is_framed_protobuf for form in forms)
+    return check == "schema" or (check != "none" and decoded)
 
 
 def _is_special(form: Form) -> bool:

@@ -1,0 +1,93 @@
+"""Which engine runs a route, and why: what `penstock routes --explain` says, with no Spark and no broker.
+
+| engine | does |
+|---|---|
+| arrow | whole Arrow batches by columns |
+| reference | one event at a time inside an Arrow batch: a part of the route has no column form |
+| columns | a condition in Spark's own SQL, over the events that Arrow decoded |
+| real-time | Spark's Real-Time Mode, if `--real-time` is given |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.errors import PenstockError
+from penstock.pipeline.arrow.evaluate import cannot as arrow_cannot
+from penstock.pipeline.assembly import Source, sources_of
+from penstock.pipeline.compile import CompiledRoute, Pipeline
+from penstock.pipeline.job.realtime import stops
+from penstock.pipeline.job.sinks import delivery_of
+from penstock.pipeline.plan.explain import path_text
+
+__all__ = ["Engine", "Explanation", "explanations"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """An engine, whether it runs the route, and what stops it."""
+
+    name: str
+    runs: bool
+    stops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """How a route is run."""
+
+    route: str
+    chosen: str
+    engines: tuple[Engine, ...]
+    guarantee: str
+    reads: tuple[str, ...]
+    """Attributes and paths into the data."""
+
+
+def explanations(pipeline: Pipeline) -> dict[str, Explanation]:
+    """Explain every route, by its name; a pipeline that cannot run says why for each."""
+    try:
+        sources = sources_of(pipeline)
+    except PenstockError as exc:
+        return {route.name: _refused(route, exc) for route in pipeline.routes}
+    found = (_explained(route, source, pipeline) for source in sources for route in source.routes)
+    return {each.route: each for each in found}
+
+
+def _refused(route: CompiledRoute, exc: PenstockError) -> Explanation:
+    return Explanation(
+        route=route.name,
+        chosen="none",
+        engines=(),
+        guarantee=f"the pipeline cannot run: {exc.what}",
+        reads=_reads(route),
+    )
+
+
+def _explained(route: CompiledRoute, source: Source, pipeline: Pipeline) -> Explanation:
+    in_columns = arrow_cannot(route.plan)
+    chosen = "reference" if in_columns else "arrow"
+    engines = (
+        Engine(name="arrow", runs=not in_columns, stops=in_columns),
+        *((Engine(name="columns", runs=True),) if route.sql is not None else ()),
+        _real_time(source, pipeline),
+    )
+    return Explanation(
+        route=route.name,
+        chosen=f"{chosen} + columns" if route.sql is not None else chosen,
+        engines=engines,
+        guarantee=delivery_of(source).guarantee,
+        reads=_reads(route),
+    )
+
+
+def _real_time(source: Source, pipeline: Pipeline) -> Engine:
+    stopped = tuple(stops(source))
+    if not stopped and not pipeline.accept_differences:
+        stopped = ("accept-differences: true is not in the pipeline file",)
+    return Engine(name="real-time", runs=not stopped, stops=stopped)
+
+
+def _reads(route: CompiledRoute) -> tuple[str, ...]:
+    paths = sorted(map(path_text, route.plan.paths))
+    return (*sorted(route.plan.attributes), *paths, *((f"sql: {route.sql}",) if route.sql else ()))

@@ -1,0 +1,59 @@
+"""What `penstock routes --explain` says of the engine of each route."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.pipeline import graph
+from penstock.pipeline.compile import Pipeline, check_pipeline
+from penstock.pipeline.engines import explanations
+
+SHOP = Path(__file__).parents[3] / "examples" / "shop"
+
+
+def pipeline(extra: str = "", head: str = "", send: str = "publishLargeOrder") -> Pipeline:
+    text = f"{head}routes:\n  r:\n    receive: onOrderPlaced\n    send: {send}\n{extra}"
+    checked = check_pipeline(SHOP / "pipeline.yaml", raw=text.encode())
+    assert checked.pipeline is not None, checked.findings
+    return checked.pipeline
+
+
+def test_a_plain_route_runs_by_arrow() -> None:
+    (found,) = explanations(pipeline("    where: type = 'a' AND data.total > 1\n")).values()
+    assert (found.chosen, found.reads) == ("arrow", ("type", "data.total"))
+    assert found.guarantee.startswith("at least once: one sink on kafka")
+
+
+def test_what_arrow_cannot_do_is_named() -> None:
+    (found,) = explanations(pipeline("    where: hop + 1 < 5\n")).values()
+    assert found.chosen == "reference"
+    assert found.engines[0].stops == ("arrow cannot: number_of_text(hop) + 1",)
+
+
+def test_spark_sql_needs_columns() -> None:
+    (found,) = explanations(pipeline("    sql: size(headers) > 1\n")).values()
+    assert found.chosen == "arrow + columns"
+    assert found.reads == ("sql: size(headers) > 1",)
+    assert any("Spark's own SQL" in stop for stop in found.engines[-1].stops)
+
+
+@pytest.mark.parametrize(("head", "runs"), [("accept-differences: true\n", True), ("", False)])
+def test_real_time_mode_has_to_be_allowed(head: str, runs: bool) -> None:
+    text = graph.as_text(pipeline(head=head), explain=True)
+    (found,) = explanations(pipeline(head=head)).values()
+    assert found.engines[-1].runs is runs
+    assert ("can run in Real-Time Mode" in text) is runs
+
+
+def test_a_pipeline_that_cannot_run_says_why() -> None:
+    (found,) = explanations(pipeline(send="publishShipment")).values()
+    assert (found.chosen, "leaves Kafka" in found.guarantee) == ("none", True)
+
+
+def test_the_same_is_data() -> None:
+    (route,) = json.loads(json.dumps(graph.as_data(pipeline())))
+    assert route["engine"] == "arrow"
+    assert route["engines"]["real-time"]["stops"]
