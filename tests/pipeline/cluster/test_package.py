@@ -78,6 +78,25 @@ def test_penstock_runs_from_the_archive(tmp_path: Path) -> None:
     assert [Path(word).is_relative_to(made.path) for word in result.stdout.split()] == [True, True]
 
 
+@pytest.mark.slow
+def test_kernels_of_an_archive_are_compiled_once(tmp_path: Path) -> None:
+    made = make_package(load_pipeline(SHOP), tmp_path / "one" / "a.zip")
+    (tmp_path / "two").mkdir()
+    again = tmp_path / "two" / "b.zip"
+    again.write_bytes(made.path.read_bytes())
+    probe = "from penstock.wire.kernels import utf8, jit; print(jit.cache_misses(), len(jit.kernels()) > 0)"
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    told = []
+    for archive in (made.path, again):
+        environment = {"PYTHONPATH": ":".join([str(archive), *libraries]), "PENSTOCK_HOME": str(tmp_path)}
+        command = [sys.executable, "-S", "-c", probe]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        told.append(result.stdout.split())
+    assert told[0][1] == told[1][1] == "True"
+    assert int(told[0][0]) > 0
+    assert told[1][0] == "0"
+
+
 def test_the_archive_holds_no_bytecode(tmp_path: Path) -> None:
     made = make_package(load_pipeline(SHOP), tmp_path / "a.zip")
     names = zipfile.ZipFile(made.path).namelist()

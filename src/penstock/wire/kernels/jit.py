@@ -8,7 +8,8 @@ NUMBA_DISABLE_JIT=1 the same source runs as plain Python.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType
 from typing import Any, TypeVar, cast
 
@@ -18,6 +19,8 @@ try:
     import numpy as np
     from numba import config, njit, types
     from numpy.typing import NDArray
+
+    from penstock.wire.kernels.archive import ArchiveCacheLocator, is_archived
 except ImportError as exc:
     raise MissingExtra("gateway", "numba", purpose="transcoding batches") from exc
 
@@ -86,7 +89,8 @@ def _compile(function: Any, signature: Any, options: dict[str, bool], stamp: str
     # changes; the stamp covers the kernels it calls, so an edited callee is never linked stale.
     function.__qualname__ = f"{function.__name__}_{stamp}"
     try:
-        made = njit(signature, cache=True, **options)(function)
+        with _cache_for(function):
+            made = njit(signature, cache=True, **options)(function)
     except RuntimeError as exc:
         # Neither the package's folder nor the user's cache folder can be written: compile in memory.
         if "cannot cache function" not in str(exc):
@@ -94,6 +98,18 @@ def _compile(function: Any, signature: Any, options: dict[str, bool], stamp: str
         made = njit(signature, **options)(function)
     _kernels[name] = made
     return made
+
+
+@contextmanager
+def _cache_for(function: Any) -> Iterator[None]:
+    """Let Numba cache a kernel from an archive where it is found again by the next job."""
+    before = getattr(config, "CACHE_LOCATOR_CLASSES", "")
+    if is_archived(function.__code__.co_filename):
+        config.CACHE_LOCATOR_CLASSES = f"{ArchiveCacheLocator.__module__}.{ArchiveCacheLocator.__name__}"
+    try:
+        yield
+    finally:
+        config.CACHE_LOCATOR_CLASSES = before
 
 
 def _stamp(function: Any, form: str) -> str:
