@@ -6,6 +6,8 @@ import os
 import signal
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,6 +166,36 @@ def test_the_gateway_dies_and_comes_back_under_load(mortal: Pulsar) -> None:
             load.finish()
         check(exact, gateway.bootstrap, once=True)
         check(plain, gateway.bootstrap, once=False)
+
+
+def test_readiness_follows_pulsar_and_health_does_not(mortal: Pulsar) -> None:
+    from penstock.embedded.gateway import Gateway
+
+    def until(code: int) -> str:
+        deadline = time.monotonic() + 90
+        while (found := page(f"{gateway.metrics_url}/readyz"))[0] != code:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+        return found[1]
+
+    with Gateway(mortal) as gateway:
+        assert until(200) == "ready\n"
+        mortal.kill()
+        assert until(503) != ""
+        assert page(f"{gateway.metrics_url}/healthz") == (200, "ok\n")
+        assert page(f"{gateway.metrics_url}/metrics")[0] == 200
+        mortal.start()
+        assert until(200) == "ready\n"
+        make(gateway.bootstrap, "ready-again")
+
+
+def page(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code, exc.read().decode()
 
 
 def test_a_pulsar_that_stands_still_costs_no_more_than_the_budget(mortal: Pulsar, start_gateway: Any) -> None:

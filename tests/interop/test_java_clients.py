@@ -125,6 +125,24 @@ def test_the_tools_of_performance(java: Java, fresh: str) -> None:
     assert len(java.read(fresh, ends[largest], partition=largest)) == ends[largest]
 
 
+def test_a_consumer_group(java: Java, other: Java, fresh: str) -> None:
+    """Without a partition the consumer joins a group, and goes on where the group has stopped."""
+    lines = [f"line {number}" for number in range(40)]
+    java("console-producer", "--topic", fresh, given="\n".join(lines) + "\n")
+    group = ["--topic", fresh, "--group", f"group-{fresh}", "--timeout-ms", "30000"]
+    first = java("console-consumer", *group, "--from-beginning", "--max-messages", "15").splitlines()
+    rest = other("console-consumer", *group, "--max-messages", "25").splitlines()
+    assert first + rest == lines
+    told = java("consumer-groups", "--describe", "--group", f"group-{fresh}")
+    # Group, topic, partition, committed offset, end, lag.
+    assert re.search(rf"group-{fresh}\s+{fresh}\s+0\s+40\s+40\s+0\b", told), told
+    size = ["--topic", fresh, "--group", f"perf-{fresh}", "--timeout", "30000"]
+    count = "--messages" if java.release.startswith("3") else "--num-records"
+    java("console-producer", "--topic", fresh, given="more\n" * 10)
+    measured = java("consumer-perf-test", *size, count, "50")
+    assert measured.splitlines()[-1].split(", ")[4] == "50", measured
+
+
 def test_the_tools_of_an_administrator(java: Java, fresh: str, tmp_path: Path) -> None:
     java("topics", "--create", "--topic", fresh, "--partitions", "2", "--config", "retention.ms=3600000")
     assert fresh in java("topics", "--list").split()
