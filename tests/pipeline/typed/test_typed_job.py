@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.embedded.kafka import Kafka
     from penstock.embedded.registry import Registry
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
 
 V1 = {
     "type": "record",
@@ -170,14 +170,21 @@ def test_avro_of_two_writers_goes_to_avro_and_to_json(cluster: Cluster) -> None:
     assert dead["data-invalid"][1] == broken
 
 
-def test_a_schema_that_is_new_while_the_job_runs_is_looked_up(cluster: Cluster) -> None:
-    """The id belongs to a subject that the contract does not name, so that nobody can fetch it beforehand."""
+@pytest.mark.parametrize("function", [None, "looker:look"], ids=["one sink", "batch by batch"])
+def test_a_schema_that_is_new_while_the_job_runs_is_looked_up(cluster: Cluster, function: str | None) -> None:
+    """The id belongs to a subject that the contract does not name, so that nobody can fetch it beforehand.
+
+    A function sees the data as JSON, and makes the job write each batch itself.
+    """
     cluster.create("avro", "json", "dead")
     text = json.dumps({**V1, "doc": cluster.shop.prefix})
     number = cluster.schemas.register_schema(f"{cluster.shop.prefix}elsewhere", Schema(text, "AVRO"))
     raw = cluster.serialized(V1, {"order": "o", "total": 1.0}, "avro")[5:]
     cluster.produce("avro", [event(str(n), encode_payload(SchemaId(number=number), raw)) for n in range(3)])
-    totals = cluster.run(r={"receive": "onAvro", "send": "toJson"})
+    code = "def look(batch):\n    return (e for e in batch if e.attribute_str('order') == 'o')\n"
+    (cluster.shop.folder / "looker.py").write_text(code, encoding="utf-8")
+    applied = {"apply": function} if function else {}
+    totals = cluster.run(r={"receive": "onAvro", "send": "toJson", **applied})
     assert (totals.counts["n_out"], totals.counts["n_dead"]) == (3, 0)
     assert [KafkaBinding().decode(record).id for record in cluster.read("json")] == ["0", "1", "2"]
 
