@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from penstock.events.reading import Mode
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.assembly import sources_of, stage_of
 from penstock.pipeline.compile import load_pipeline
-from penstock.pipeline.typed.form import choose, forms_of
+from penstock.pipeline.typed.form import choose, form_of, forms_of
 from penstock.record import KafkaRecord
 
 EVENT = CloudEvent(
@@ -72,6 +73,14 @@ def test_an_unknown_format_is_forwarded_if_the_route_says_so(shop: Any) -> None:
         STRANGE.value,
         STRANGE.headers,
     )
+
+
+def test_a_schema_in_another_language_than_the_codec_is_left_out(shop: Any) -> None:
+    message = shop.operation("onAvro").messages[0]
+    assert form_of(message).schema is not None
+    envelope = replace(message, content_type="application/cloudevents+avro")
+    by_json = replace(message, payload=shop.operation("onJson").messages[0].payload)
+    assert [form_of(each).schema for each in (envelope, by_json)] == [None, None]
 
 
 def test_forms_are_chosen_as_messages_are(shop: Any) -> None:

@@ -95,6 +95,7 @@ def test_avro_is_written_behind_the_id_of_its_registered_schema(
     )
     assert dict(record.headers)["content-type"] == b"application/avro"
     assert ("app", b"x") in record.headers
+    assert "__value_schema_id" not in dict(record.headers)
     assert registry.calls == [f"register {name[2:].lower()}-value AVRO"]
 
 
@@ -144,7 +145,8 @@ def test_a_plain_target_has_the_headers_of_spec_004(shop: Any, registry: FakeReg
 
 
 def test_no_data_stays_a_tombstone(shop: Any, registry: FakeRegistry) -> None:
-    assert write(shop, registry, "toAvro", EVENT.replace({}, absent)).value is None
+    for name in ("toAvro", "toFormat"):
+        assert write(shop, registry, name, EVENT.replace({}, absent)).value is None
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ class Form:
     """How data is written: json, avro, protobuf, text or bytes."""
     content_type: str | None = None
     schema: str | None = None
-    """The payload's schema as JSON text; None if there is none, or in a language that is not checked."""
+    """The payload's schema as JSON text: of Avro for that codec, else a JSON Schema."""
     is_envelope: bool = False
     """The schema describes the whole event in structured mode."""
     frame: Frame | None = None
@@ -79,33 +79,31 @@ def forms_of(operation: ResolvedOperation) -> tuple[Form, ...]:
 def form_of(message: ResolvedMessage) -> Form:
     """Give the form of a message."""
     frame = frame_of(message)
+    is_envelope = (message.content_type or "").startswith(CLOUDEVENTS)
+    is_avro = message.codec == "avro" and not is_envelope
     return Form(
         name=message.name,
         selector=message.selector,
         codec=message.codec,
         content_type=message.content_type,
-        schema=_text(message.payload),
-        is_envelope=(message.content_type or "").startswith(CLOUDEVENTS),
+        schema=_text(message.payload, SchemaFormat.AVRO if is_avro else SchemaFormat.JSON),
+        is_envelope=is_envelope,
         frame=frame,
         key=_key(message.key, frame),
     )
 
 
-_CHECKED: Final = (SchemaFormat.JSON, SchemaFormat.AVRO)
-
-
-def _text(schema: Schema | None) -> str | None:
-    if schema is None or schema.format not in _CHECKED:
+def _text(schema: Schema | None, language: SchemaFormat) -> str | None:
+    if schema is None or schema.format is not language:
         return None
     return orjson.dumps(schema.definition).decode()
 
 
 def _key(schema: Schema | None, frame: Frame | None) -> KeyForm | None:
-    text = _text(schema)
-    if schema is None or text is None:
-        return None
-    is_avro = schema.format is SchemaFormat.AVRO
-    return KeyForm(schema=text, is_avro=is_avro, frame=frame if is_avro else None)
+    avro, plain = _text(schema, SchemaFormat.AVRO), _text(schema, SchemaFormat.JSON)
+    if avro is not None:
+        return KeyForm(schema=avro, is_avro=True, frame=frame)
+    return None if plain is None else KeyForm(schema=plain)
 
 
 def unwritable(operation: ResolvedOperation) -> str | None:

@@ -18,7 +18,7 @@ from penstock.pipeline.typed.form import schema_token
 __all__ = ["SchemaTable", "UnknownSchema", "unknown_ids"]
 
 # What UnknownSchemas says; of an error in a worker Spark keeps only the text.
-_MARK: Final = re.compile(r"<schemas of ([^\s<>]{1,200}): ([A-Za-z0-9:,\-]{1,10000})>")
+_MARK: Final = re.compile(r"<schemas of ([^<>]{1,200}): ([A-Za-z0-9:,\-]{1,10000})>")
 
 
 class UnknownSchema(Exception):

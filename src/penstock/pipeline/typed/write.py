@@ -41,12 +41,12 @@ class ContractWriter:
         if at is None:
             raise CannotEncode(f"operation {self.operation} has no message for type {event.type[:200]}")
         form = self.forms[at]
+        if event.data is absent:  # a null value, which is a tombstone where the topic is compacted
+            return self._record(event, key, headers)
         if form.is_envelope:
             return _envelope(form).encode(event, key=key, headers=headers)
-        if event.data is absent:
-            return self._record(event, key, headers)
         made, added = _DATA.get(form.codec, _as_it_is)(event, form, self.written.get(form.name))
-        return self._record(made, key, without_ids(headers) + added if added else headers)
+        return self._record(made, key, headers if added is None else without_ids(headers) + added)
 
     def _record(self, event: CloudEvent, key: bytes | None, headers: Headers) -> KafkaRecord:
         if self.is_plain:
@@ -61,22 +61,23 @@ def _envelope(form: Form) -> KafkaBinding:
     return KafkaBinding(mode=Mode.STRUCTURED, format=name)
 
 
-_Made = tuple[CloudEvent, Headers]
+_Made = tuple[CloudEvent, Headers | None]
+"""An event with its data written, and the headers that belong to that; None if data is as it came."""
 
 
 def _as_it_is(event: CloudEvent, _form: Form, _written: Written | None) -> _Made:
-    return event, ()
+    return event, None
 
 
 def _as_protobuf(event: CloudEvent, form: Form, _written: Written | None) -> _Made:
     if event.has_json:
         raise CannotEncode(f"message {form.name} is Protobuf, which JSON is not written as")
-    return event, ()
+    return event, None
 
 
 def _as_json(event: CloudEvent, form: Form, written: Written | None) -> _Made:
     if written is None:
-        return event, ()
+        return event, None
     raw = event.data_bytes or b""
     if not event.has_json:
         raise CannotEncode(f"message {form.name} is JSON, the data is {event.datacontenttype}")
@@ -87,7 +88,7 @@ def _as_avro(event: CloudEvent, form: Form, written: Written | None) -> _Made:
     media_type = form.content_type or _AVRO_TYPE
     if not event.has_json:
         if event.datacontenttype == media_type:  # as it was read, by a route that does not look into it
-            return event, ()
+            return event, None
         raise CannotEncode(
             f"message {form.name} is Avro, the data is {event.datacontenttype}",
             next="let the route check messages, so that data is read",
