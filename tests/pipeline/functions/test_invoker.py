@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import pickle
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,13 +197,55 @@ def test_a_leak_from_call_to_call_costs_a_new_process_and_no_event(invoker: Make
     assert len({result.events[0].get("pid") for result in results}) == starts(leaking) > 1
 
 
-def test_what_a_function_started_ends_with_it(invoker: Make, routed: MakeRouted) -> None:
+def test_what_a_function_started_ends_with_it(
+    invoker: Make, routed: MakeRouted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = tmp_path / "pid"
+    monkeypatch.setenv("CALLS", str(noted))
     (result,) = invoker("starts_another")([routed(1)])
     assert (result.code, result.reason) == ("function-exit", "the process ended with exit code 1")
-    left = [
-        p for p in psutil.process_iter(["cmdline"]) if "functions.child" in " ".join(p.info["cmdline"] or ())
-    ]
-    assert all(process.parent() is not None and process.parent().pid == os.getpid() for process in left)
+    assert is_gone(int(noted.read_text()))
+
+
+def is_gone(pid: int, seconds: float = 30) -> bool:
+    """Wait until a process that is not our child has ended, reaped or not."""
+    end = time.monotonic() + seconds
+    while psutil.pid_exists(pid) and time.monotonic() < end:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        time.sleep(0.05)
+    return not psutil.pid_exists(pid)
+
+
+def test_the_process_of_a_function_loads_nothing_heavy(invoker: Make, routed: MakeRouted) -> None:
+    (result,) = invoker("says_what_it_imported")([routed(1)])
+    assert result.events[0].get("heavy") == "none"
+
+
+def test_the_process_ends_with_its_worker_also_while_the_function_hangs(tmp_path: Path) -> None:
+    noted = tmp_path / "pid"
+    (tmp_path / "hanging.py").write_text(
+        f"import os, time\nopen({str(noted)!r}, 'w').write(str(os.getpid()))\n"
+        "def hang(batch):\n    while True: time.sleep(60)\n"
+    )
+    code = (
+        "from penstock.pipeline.functions.process import *\n"
+        f"settings = Settings(route='r', function='hanging:hang', path=({str(tmp_path)!r},))\n"
+        "process = FunctionProcess(settings, Bounds(seconds=600))\n"
+        "process.check()\nprint('ready', flush=True)\n"
+        "event = ({'id': '1', 'source': '/', 'type': 't'}, None, None, False)\n"
+        "process.call([(event, (), ('t', 0, 0, 0), ('/', '1'))])"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == b"ready\n"
+    child = int(noted.read_text())
+    assert psutil.pid_exists(child)
+    worker.kill()
+    worker.wait()
+    worker.stdout.close()
+    assert is_gone(child)
 
 
 def test_one_process_serves_all_calls_of_a_route(invoker: Make, routed: MakeRouted) -> None:
@@ -269,6 +314,9 @@ def test_a_receipt_says_what_became_of_the_event(
     assert (event.type, event.source, event.get("causationid")) == (TYPE, "/penstock/My%20shop", "e1")
     told: Any = event.json()
     assert (told["id"], told["outcome"], told["attempts"]) == ("e1", outcome, 1)
+    assert (told["code"], told["reason"]) == (
+        ("function-dead", "never") if want == "dead" else (None, "not wanted" if want == "drop" else "")
+    )
     assert told["events"] == (["e1"] if want == "emit" else [])
 
 

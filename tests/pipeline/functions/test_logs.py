@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.pipeline.functions.invoker import FunctionInvoker
+from penstock.pipeline.functions.logs import MOST_LINES
 from penstock.pipeline.ports import Routed
 
 
@@ -27,3 +28,10 @@ def test_every_line_carries_its_event(
         ("e2", "shop", "looking"),
     ]
     assert {line["route"] for line in told} == {"r"}
+
+
+def test_a_flood_is_cut_off(
+    invoker: Callable[..., FunctionInvoker], routed: Callable[..., Routed], capfd: pytest.CaptureFixture[str]
+) -> None:
+    invoker("floods_the_log", batch=1)([routed(1), routed(2)])
+    assert len(capfd.readouterr().err.splitlines()) == 2 * MOST_LINES

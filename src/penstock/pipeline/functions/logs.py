@@ -17,7 +17,7 @@ from penstock.events import CloudEvent
 from penstock.pipeline.functions.parcels import Record
 from penstock.pipeline.functions.progress import Progress
 
-__all__ = ["DEFAULT_LEVEL", "InvocationLog", "level_of"]
+__all__ = ["DEFAULT_LEVEL", "MOST_LINES", "InvocationLog", "level_of"]
 
 DEFAULT_LEVEL: Final = logging.INFO
 _LEVELS: Final[Mapping[str, int]] = {
@@ -31,6 +31,8 @@ _LEVELS: Final[Mapping[str, int]] = {
     "critical": logging.CRITICAL,
     "fatal": logging.CRITICAL,
 }
+MOST_LINES: Final = 1000
+"""Of one call; a function that floods the log is cut off."""
 _LONGEST: Final = 4096
 _MOST_IDS: Final = 10
 _STANDARD_ERROR: Final = 2
@@ -53,6 +55,7 @@ class InvocationLog(logging.Handler):
         self._route = route
         self._progress = progress
         self._descriptor = descriptor
+        self._left = MOST_LINES
 
     def install(self) -> None:
         """Take over logging and printing in this process."""
@@ -65,6 +68,7 @@ class InvocationLog(logging.Handler):
 
     def begin(self) -> None:
         """Let through what the most talkative event of the call asks for."""
+        self._left = MOST_LINES
         root, wanted = logging.getLogger(), self._level(self._progress.records)
         if root.level != wanted:
             root.setLevel(wanted)
@@ -72,8 +76,9 @@ class InvocationLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line, if its event wants it."""
         current = self._progress.current
-        if record.levelno < self._level(current):
+        if record.levelno < self._level(current) or self._left == 0:
             return
+        self._left -= 1
         ids = [record.event.id for record in current[:_MOST_IDS]]
         line = {
             "level": record.levelname.lower(),

@@ -19,6 +19,7 @@ __all__ = ["TYPE", "Receipts"]
 
 TYPE: Final = "io.penstock.receipt"
 _ATTRIBUTE: Final = "receiptqueue"
+_LONGEST_REASON: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,8 @@ class Receipts:
             "source": source,
             "route": self.route,
             "outcome": outcome,
-            "reason": invoked.reason,
+            "code": invoked.code,
+            "reason": _last_line(invoked.reason),
             "attempts": invoked.attempts,
             "events": [event.id for event in invoked.events],
         }
@@ -57,3 +59,8 @@ class Receipts:
             "causationid": id,
         }
         return Receipt(event=CloudEvent.unchecked(attributes, Json(data)), target=target)
+
+
+def _last_line(reason: str) -> str:
+    """Leave the traceback to the dead letter: a receipt goes to whoever asked for it."""
+    return next(reversed(reason.strip().splitlines()), "")[:_LONGEST_REASON]

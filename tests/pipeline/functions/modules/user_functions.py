@@ -115,6 +115,19 @@ def says_its_pid(batch: EventBatch) -> Iterator[CloudEvent]:
         yield event.to_cloudevent().replace({"pid": str(os.getpid())})
 
 
+def says_what_it_imported(batch: EventBatch) -> Iterator[CloudEvent]:
+    for event in batch:
+        heavy = sorted({"pyarrow", "pyspark", "numpy", "numba", "pandas"} & sys.modules.keys())
+        yield event.to_cloudevent().replace({"heavy": ",".join(heavy) or "none"})
+
+
+def floods_the_log(batch: EventBatch) -> Iterator[Event]:
+    for event in batch:
+        for number in range(2000):
+            logging.getLogger("shop").info("line %s", number)
+        yield event
+
+
 def forgets(batch: EventBatch) -> list[Event]:
     return [event for event in batch if not is_bad(event)]
 
@@ -195,8 +208,10 @@ def adds_a_header(batch: EventBatch) -> Iterator[Event]:
 
 def starts_another(batch: EventBatch) -> Iterator[Event]:
     """Leave a process behind that holds the pipe, then die."""
-    if os.fork() == 0:
+    started = os.fork()
+    if started == 0:
         time.sleep(600)
+    Path(os.environ["CALLS"]).write_text(str(started))
     os._exit(1)
 
 
