@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.contract import ResolvedOperation, load, resolve
+from penstock.contract import Contract, ResolvedOperation, load, resolve
 
 ORDER_AVRO: dict[str, Any] = {
     "type": "record",
@@ -134,6 +134,10 @@ def contract_of(prefix: str = "", vendor: str = "apicurio") -> dict[str, Any]:
     }
 
 
+_read: dict[tuple[str, str], Contract] = {}
+"""Contracts that were read before, by prefix and vendor: they never change."""
+
+
 @dataclass
 class Shop:
     """A folder with the contract."""
@@ -157,13 +161,18 @@ class Shop:
         path.write_text(json.dumps(written), encoding="utf-8")
         return resolve(load(path), name)
 
-    def contract(self, vendor: str = "apicurio") -> Any:
+    def contract(self, vendor: str = "apicurio") -> Contract:
+        if (self.prefix, vendor) not in _read:
+            _read[self.prefix, vendor] = load(self.write(vendor))
+        return _read[self.prefix, vendor]
+
+    def write(self, vendor: str = "apicurio") -> Path:
         path = self.folder / "asyncapi.yaml"
         path.write_text(json.dumps(contract_of(self.prefix, vendor)), encoding="utf-8")
-        return load(path)
+        return path
 
     def pipeline(self, routes: Mapping[str, Any], **more: Any) -> Path:
-        self.contract()
+        self.write()
         path = self.folder / "pipeline.yaml"
         path.write_text(json.dumps({"routes": routes, **more}), encoding="utf-8")
         return path
