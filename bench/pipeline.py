@@ -98,7 +98,13 @@ routes:
     delivery:
       deadLetterSink: dead
 """
-CONTEXT = "context: bench\ncontexts:\n  bench:\n    servers:\n      kafka: {{kind: kafka, address: '{bootstrap}'}}\n"
+CONTEXT = """\
+context: bench
+contexts:
+  bench:
+    servers:
+      kafka: {{kind: kafka, address: '{bootstrap}'}}
+"""
 
 
 # Kafka
@@ -118,9 +124,17 @@ class Broker:
         name = f"bench-{secrets.token_hex(6)}"
         self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
         try:
+            while not self._is_ready(name, partitions):
+                time.sleep(0.05)
             yield name
         finally:
             self.admin.delete_topics([name])[name].result(30)
+
+    def _is_ready(self, name: str, partitions: int) -> bool:
+        """Say whether every partition has its leader, and the broker knows it."""
+        found = self.admin.list_topics(timeout=30).topics.get(name)
+        leaders = [each.leader for each in found.partitions.values()] if found else []
+        return len(leaders) == partitions and min(leaders) >= 0
 
     def end(self, topic: str) -> int:
         """Give how many records a topic holds."""

@@ -242,18 +242,21 @@ def _is_json_text(raw: bytes) -> bool:
 def _spliced(events: EventColumns, binding: KafkaBinding) -> Records:
     pieces: list[pa.Array | pa.Scalar] = []
     for number, name in enumerate(events.names()):
-        texts = events.attributes[name]
         before = f'{"{" if number == 0 else ","}"{name}":"'
-        member = pc.binary_join_element_wise(pa.scalar(before), texts, pa.scalar('"'), pa.scalar(""))
-        # A null makes a null member; written as nothing, because the attribute is not there.
-        pieces.append(member.fill_null("") if member.null_count else member)
-    text = pc.binary_join_element_wise(*pieces, pa.scalar("")).cast(pa.binary())
-    data = pc.binary_join_element_wise(pa.scalar(b',"data":'), events.data, pa.scalar(b""))
-    data = data.fill_null(b"") if data.null_count else data
-    value = pc.binary_join_element_wise(text, data, pa.scalar(b"}"), pa.scalar(b""))
+        pieces += _member(before.encode(), events.attributes[name].cast(pa.binary()), b'"')
+    pieces += _member(b',"data":', events.data, b"")
+    value = pc.binary_join_element_wise(*pieces, pa.scalar(b"}"), pa.scalar(b""))
     media_type = binding.formats.named(binding.format).media_type.encode()
     marker = pa.repeat(pa.scalar(media_type, pa.binary()), events.rows)
     return _records(value, _headers([(CONTENT_TYPE, marker)], events.foreign))
+
+
+def _member(before: bytes, texts: pa.BinaryArray, behind: bytes) -> list[pa.Array | pa.Scalar]:
+    """Give the pieces of a member; where there is no value, nothing is written."""
+    pieces = [pa.scalar(before), texts, pa.scalar(behind)]
+    if not texts.null_count:
+        return pieces
+    return [pc.binary_join_element_wise(*pieces, pa.scalar(b"")).fill_null(b"")]
 
 
 def _mask(found: pa.BooleanArray) -> Mask:
