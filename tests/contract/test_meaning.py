@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,44 @@ def test_avro_with_a_registry(shop: Contract) -> None:
     assert registry.connection.address == "https://registry.shop.example/apis/ccompat/v7"
     assert (registry.vendor, registry.id_location, registry.id_width) == ("apicurio", "payload", 4)
     assert registry.lookup_strategy == "TopicIdStrategy"
+
+
+@pytest.mark.parametrize(
+    ("message", "topic", "expected"),
+    [
+        (None, None, "TopicNameStrategy"),
+        (None, "io.confluent.kafka.serializers.subject.RecordNameStrategy", "RecordNameStrategy"),
+        ("TopicRecordNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"),
+    ],
+)
+def test_a_message_goes_before_its_topic_in_the_lookup_strategy(
+    tmp_path: Path, message: str | None, topic: str | None, expected: str
+) -> None:
+    registry = {
+        "schemaRegistryUrl": "http://r",
+        "schemaRegistryVendor": "confluent",
+        "bindingVersion": "0.5.0",
+    }
+    configuration = {"confluent.value.subject.name.strategy": topic} if topic else {}
+    lookup = {"schemaLookupStrategy": message} if message else {}
+    document = {
+        "asyncapi": "3.0.0",
+        "info": {"title": "t", "version": "1.0.0"},
+        "servers": {"k": {"host": "h:9092", "protocol": "kafka", "bindings": {"kafka": registry}}},
+        "channels": {
+            "c": {
+                "address": "c",
+                "messages": {"m": {"bindings": {"kafka": {**lookup, "bindingVersion": "0.5.0"}}}},
+                "bindings": {"kafka": {"topicConfiguration": configuration, "bindingVersion": "0.5.0"}},
+            }
+        },
+        "operations": {"o": {"action": "receive", "channel": {"$ref": "#/channels/c"}}},
+    }
+    path = tmp_path / "asyncapi.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    found = resolve(load(path), "o").messages[0].registry
+    assert found is not None
+    assert found.lookup_strategy == expected
 
 
 def test_pulsar(shop: Contract) -> None:

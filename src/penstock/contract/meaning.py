@@ -19,7 +19,7 @@ from penstock.contract.kafka import KafkaMessage, KafkaOperation
 from penstock.contract.messages import Message
 from penstock.contract.operations import Operation
 from penstock.contract.protocols import family_of
-from penstock.contract.registry import ID_WIDTHS, default_strategy
+from penstock.contract.registry import ID_WIDTHS, default_strategy, strategy_name
 from penstock.contract.schema import Schema, SchemaFormat, constants
 from penstock.contract.selection import Selector, is_cloud_event, selector_of
 from penstock.contract.servers import Server
@@ -140,7 +140,8 @@ def resolve(
         group_ids=constants(binding.group_id),
         client_ids=constants(binding.client_id),
         messages=tuple(
-            _message(contract, described, key, found, context) for key, found in _chosen(channel, operation)
+            _message(contract, described, key, found, context, _topic_strategy(channel, environment))
+            for key, found in _chosen(channel, operation)
         ),
         dead_letter_channel=channel.dead_letter,
         dead_letter_topic=next(filter(None, topics_of(dead, described, parameters or {})), None)
@@ -229,8 +230,20 @@ _CODECS: Final[Mapping[SchemaFormat, str]] = {SchemaFormat.AVRO: "avro", SchemaF
 _STRUCTURED: Final = "application/cloudevents"
 
 
+def _topic_strategy(channel: Channel, environment: str | None) -> str | None:
+    """Give the strategy that a topic's configuration names for its values; that of a message goes before."""
+    settings = kafka_channel(channel, environment).topic_configuration
+    said = settings.value_subject_name_strategy if settings is not None else None
+    return strategy_name(said) if said else None
+
+
 def _message(
-    contract: Contract, server: Server, name: str, message: Message, context: Context | None
+    contract: Contract,
+    server: Server,
+    name: str,
+    message: Message,
+    context: Context | None,
+    strategy: str | None,
 ) -> ResolvedMessage:
     content_type = message.content_type or contract.default_content_type
     cloud_event = is_cloud_event(message, content_type)
@@ -245,7 +258,7 @@ def _message(
         key=binding.key if binding is not None else None,
         cloud_event=cloud_event,
         mode=_mode(message, content_type) if cloud_event else None,
-        registry=_registry(server, binding, context),
+        registry=_registry(server, binding, context, strategy),
     )
 
 
@@ -268,7 +281,9 @@ def _codec(payload: Schema | None, content_type: str | None) -> str:
     return "text" if essence.startswith("text/") else "bytes"
 
 
-def _registry(server: Server, binding: KafkaMessage | None, context: Context | None) -> Registry | None:
+def _registry(
+    server: Server, binding: KafkaMessage | None, context: Context | None, strategy: str | None
+) -> Registry | None:
     kafka = server.bindings.kafka
     if kafka is None or kafka.schema_registry_url is None:
         return None
@@ -278,5 +293,7 @@ def _registry(server: Server, binding: KafkaMessage | None, context: Context | N
         vendor=kafka.schema_registry_vendor,
         id_location=said.schema_id_location,
         id_width=ID_WIDTHS.get(said.schema_id_payload_encoding or ""),
-        lookup_strategy=said.schema_lookup_strategy or default_strategy(kafka.schema_registry_vendor),
+        lookup_strategy=said.schema_lookup_strategy
+        or strategy
+        or default_strategy(kafka.schema_registry_vendor),
     )
