@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,10 +23,12 @@ from penstock.pipeline.job.failure import failure
 from penstock.pipeline.job.groups import Committer, group_of
 from penstock.pipeline.job.metrics import Metrics
 from penstock.pipeline.job.pages import Answer, serve
+from penstock.pipeline.job.progress import listener
 from penstock.pipeline.job.sinks import Delivery, sink_options
 from penstock.pipeline.job.sources import reader_options
 from penstock.pipeline.job.survey import Survey, settled
 from penstock.pipeline.ports import Target
+from penstock.pipeline.stage import COUNTERS
 
 SHOP = Path(__file__).parents[3] / "examples" / "shop"
 PASSWORD = "pass-word-7"
@@ -197,3 +200,27 @@ def test_pages_are_served_by_their_path() -> None:
         caught.value.close()
         with pytest.raises(PortTaken), serve(host, port, {}):
             pass
+
+
+def told_by_spark(latest: str | None) -> Any:
+    source = SimpleNamespace(
+        startOffset="None", endOffset='{"t":{"0":10}}', latestOffset=latest, numInputRows=10
+    )
+    row = dict.fromkeys(COUNTERS, 3)
+    progress = SimpleNamespace(
+        name="s",
+        batchId=7,
+        observedMetrics={"s": row},
+        sources=[source],
+        durationMs={"triggerExecution": 1500},
+    )
+    return SimpleNamespace(progress=progress)
+
+
+@pytest.mark.parametrize(("latest", "lag"), [('{"t":{"0":14}}', 4), (None, 5)])
+def test_what_spark_tells_of_a_batch(latest: str | None, lag: int) -> None:
+    heard: list[Progress] = []
+    listener({"s": ("t", {0: 15})}, heard.append, lambda run: None).onQueryProgress(told_by_spark(latest))
+    (progress,) = heard
+    assert (progress.batch, progress.lag, progress.seconds, progress.end) == (7, lag, 1.5, {0: 10})
+    assert (progress.start, progress.records, progress.counts["n_in"]) == ({}, 10, 3)

@@ -32,9 +32,14 @@ class Progress:
 
 
 def listener(
-    topics: Mapping[str, str], on_progress: Callable[[Progress], None], on_end: Callable[[str], None]
+    topics: Mapping[str, tuple[str, Offsets]],
+    on_progress: Callable[[Progress], None],
+    on_end: Callable[[str], None],
 ) -> Any:
-    """Make a listener for queries by their names; `on_end` gets the id of a run."""
+    """Make a listener for queries by their names, with the topic of each and its end when it began.
+
+    `on_end` gets the id of a run.
+    """
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
@@ -50,20 +55,22 @@ def listener(
         def onQueryProgress(self, event: Any) -> None:
             progress = event.progress
             if progress.name in topics and progress.name in progress.observedMetrics:
-                on_progress(_progress(progress, topics[progress.name]))
+                on_progress(_progress(progress, *topics[progress.name]))
 
     return Listener()
 
 
-def _progress(progress: Any, topic: str) -> Progress:
+def _progress(progress: Any, topic: str, ended: Offsets) -> Progress:
     row, source = progress.observedMetrics[progress.name], progress.sources[0]
     end = read_offsets(source.endOffset, topic)
+    # A batch that is repeated after a restart was planned before: Spark has not looked at the topic's end.
+    latest = read_offsets(source.latestOffset, topic) or ended
     return Progress(
         source=progress.name,
         batch=progress.batchId,
         counts=Counter({column: int(row[column] or 0) for column in COUNTERS}),
         seconds=progress.durationMs.get("triggerExecution", 0) / 1000,
-        lag=behind(end, read_offsets(source.latestOffset, topic)),
+        lag=behind(end, latest),
         start=read_offsets(source.startOffset, topic),
         end=end,
         records=int(source.numInputRows),

@@ -110,7 +110,7 @@ class Job:
 
     def run(self, spark: SparkSession) -> None:
         """Run all sources to their end; the first failure ends the others too."""
-        topics = {name: each.source.topic for name, each in self._prepared.items()}
+        topics = {name: (each.source.topic, each.survey.latest) for name, each in self._prepared.items()}
         heard = listener(topics, self._told.put, self._told.put)
         spark.streams.addListener(heard)
         try:
