@@ -13,12 +13,14 @@ import pytest
 from fastavro import parse_schema, schemaless_reader
 
 from penstock.brokers.schema_registry import Registered
+from penstock.config import load
 from penstock.contract.schema_ids import IdKind, SchemaId, decode_header, decode_payload
 from penstock.contract.selection import Selector
 from penstock.errors import CannotEncode, UnknownSchemas
 from penstock.events import CloudEvent, absent
 from penstock.events.bindings.kafka import KafkaBinding
-from penstock.pipeline.compile import check_pipeline
+from penstock.pipeline.assembly import sources_of, stage_of
+from penstock.pipeline.compile import check_pipeline, load_pipeline
 from penstock.pipeline.typed.form import Form
 from penstock.pipeline.typed.joints import writer_of
 from penstock.pipeline.typed.schemas import Schemas
@@ -239,6 +241,24 @@ def test_noise_is_not_looked_up_for_ever(shop: Any, registry: FakeRegistry) -> N
 def test_a_source_without_avro_asks_no_registry(shop: Any, registry: FakeRegistry) -> None:
     assert not schemas_of(registry, [0.0]).table(shop.operation("onJson")).asks
     assert registry.calls == []
+
+
+def test_no_secret_travels_to_the_workers(shop: Any, registry: FakeRegistry) -> None:
+    registry.add("avro-value", '"string"')
+    path = shop.pipeline({"r": {"receive": "onAvro", "send": ["toWide", "toJson"], "check": "schema"}})
+    security = {"username": "somebody", "password": "hunter2"}
+    context = {
+        "servers": {"kafka": {"kind": "kafka", "address": "k:9092", "security": security}},
+        "registry": {"address": "http://r:8081", "security": security},
+    }
+    (shop.folder / "penstock.yaml").write_text(json.dumps({"contexts": {"test": context}}))
+    pipeline = load_pipeline(path, context=load(start=shop.folder).context())
+    (source,) = sources_of(pipeline)
+    assert source.receive.messages[0].registry.connection.security.password.reveal() == "hunter2"
+    stage = pickle.dumps(stage_of(source, pipeline, schemas_of(registry, [0.0])))
+    assert b"com.shop" in stage
+    assert b"hunter2" not in stage
+    assert b"somebody" not in stage
 
 
 def test_a_target_whose_ids_have_no_clear_width_is_a_finding(shop: Any) -> None:
