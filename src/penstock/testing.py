@@ -233,7 +233,7 @@ class MemoryStorage:
 
     def _at(self, log: _Partition, number: int, timestamp: int) -> Found | None:
         [batch] = read_batches(log.batches[number])
-        return first_at(batch, timestamp, limit=_INFLATED)
+        return first_at(batch, timestamp, limit=_INFLATED, start=log.start)
 
     async def arrival(self, topic: str, partition: int, offset: int) -> None:
         """Wait until the log holds this offset."""

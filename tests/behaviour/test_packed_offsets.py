@@ -298,9 +298,16 @@ def test_trimmed_ledgers_are_outside_of_the_log(world: World, batch: Any, record
 def test_all_records_are_removed(world: World, batch: Any, records: Any) -> None:
     topic = world.wire.create()
     before = [world.wire.produce(topic, batch([{}] * 5)).base_offset for _ in range(4)]
-    asked = [{"name": topic, "partitions": [{"partition_index": 0, "offset": -1}]}]
-    removed = world.wire.ask(21, 1, topics=asked, timeout=30_000).topics[0].partitions[0]
-    assert (removed.error_code, removed.low_watermark) == (0, before[-1] + 5)
+
+    def remove(offset: int) -> tuple[int, int]:
+        asked = [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}]
+        found = world.wire.ask(21, 1, topics=asked, timeout=30_000).topics[0].partitions[0]
+        return found.error_code, found.low_watermark
+
+    assert remove(before[1] + 2) == (0, before[1] + 2)
+    assert world.wire.fetch(topic, before[1] + 1).error_code == 1
+    assert world.wire.find(topic, -2)[1] == before[1] + 2
+    assert remove(-1) == (0, before[-1] + 5)
     assert world.wire.find(topic, -2)[1] == world.wire.find(topic, -1)[1] == before[-1] + 5
     assert world.wire.fetch(topic, before[0]).error_code == 1
     after = world.wire.produce(topic, batch([{"value": b"after"}])).base_offset

@@ -10,16 +10,20 @@ from penstock.wire.kafka import ErrorCode, RecordBatch
 __all__ = ["first_at"]
 
 
-def first_at(batch: RecordBatch, timestamp: int, *, limit: int) -> Found | None:
-    """Find the first record with at least this timestamp; `limit` bounds what the batch may inflate to."""
+def first_at(batch: RecordBatch, timestamp: int, *, limit: int, start: int = 0) -> Found | None:
+    """Find the first record from an offset on that has at least this timestamp.
+
+    `limit` bounds what the batch may inflate to.
+    """
     data, pos = batch.records(limit), 0
     try:
         for _ in range(batch.record_count):
             length, pos = _varint(data, pos)
             delta, inner = _varint(data, pos + 1)
             offset_delta, _ = _varint(data, inner)
-            if batch.base_timestamp + delta >= timestamp:
-                return Found(offset=batch.base_offset + offset_delta, timestamp=batch.base_timestamp + delta)
+            offset, time = batch.base_offset + offset_delta, batch.base_timestamp + delta
+            if time >= timestamp and offset >= start:
+                return Found(offset=offset, timestamp=time)
             pos += length
     except IndexError as exc:
         raise RecordsError("a record batch ends too early", error_code=ErrorCode.CORRUPT_MESSAGE) from exc

@@ -133,6 +133,10 @@ class Admin:
         """Let the policy of the namespace apply again."""
         await self._do("DELETE", f"{_path(topic)}/{name}", f"{name} of topic {topic}")
 
+    async def set_properties(self, topic: str, properties: Mapping[str, str]) -> None:
+        """Add properties to a topic; those it has under other names stay."""
+        await self._do("PUT", f"{_path(topic)}/properties", f"properties of topic {topic}", dict(properties))
+
     async def broker_settings(self) -> Mapping[str, str]:
         """Read the settings that the broker runs with; a super user may."""
         found = await self._get("/brokers/configuration/runtime", "the broker's settings")

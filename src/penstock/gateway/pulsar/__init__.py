@@ -11,6 +11,7 @@
 | writer | one partition's producers: batches in the order of the requests, each with its offset |
 | sequences | what is remembered of idempotent producers |
 | retrace | where an entry went of which Pulsar only says that it is stored |
+| removed | what clients have removed inside of a ledger, as a property of the topic |
 | tail | one reader of a partition, converting entries to batches as they come |
 | partition | one partition: writer, readers, its start and its end |
 | storage | all of it as the ports of the gateway |

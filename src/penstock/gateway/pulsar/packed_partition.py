@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
-from typing import Final
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
 
 from penstock.brokers.pulsar import Delivery
 from penstock.errors import ApiError
@@ -83,7 +83,9 @@ class PackedPartition(Partition):
         known, following = self._counter.last, self._counter.next_offset
         if last is None or last.ledger_id < 0:
             # Everything was removed: what was last is only known here.
-            return await self._first_place() if following is None else following
+            if following is not None:
+                return following
+            return _first_place(await self._admin.stats(self._topic, internal=True))
         if last.entry_id < 0:
             return _first_in(last.ledger_id)
         if known is not None and following is not None and known[:2] >= last[:2]:
@@ -92,16 +94,16 @@ class PackedPartition(Partition):
         index = min(max(last.batch_index, 0), PENSTOCK.largest_batch - 1)
         return PENSTOCK.pack(last._replace(batch_index=index)) + 1
 
-    async def _find_start(self) -> int:
+    async def _find_start(self, stats: Mapping[str, Any]) -> int:
         # A log that was emptied begins at its end, although a new ledger is open already.
-        return min(await self._first_place(), await self.end())
-
-    async def _first_place(self) -> int:
-        stats = await self._admin.stats(self._topic, internal=True)
-        return _first_in(min((int(ledger["ledgerId"]) for ledger in stats.get("ledgers", ())), default=0))
+        return min(_first_place(stats), await self.end())
 
     async def _place(self, offset: int) -> MessageId:
         return PENSTOCK.unpack(offset) if offset else EARLIEST
+
+
+def _first_place(stats: Mapping[str, Any]) -> int:
+    return _first_in(min((int(ledger["ledgerId"]) for ledger in stats.get("ledgers", ())), default=0))
 
 
 def _first_in(ledger: int) -> int:

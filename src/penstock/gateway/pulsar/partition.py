@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterable
-from typing import Final
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from typing import Any, Final
 
 from penstock.brokers.pulsar import Admin, PulsarClient
 from penstock.errors import ApiError, ClusterError, PenstockError, Unreachable
@@ -17,6 +17,7 @@ from penstock.gateway.pulsar.newest import NEWEST_BYTES, Newest, place_before_en
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.offset_index import OffsetIndex
 from penstock.gateway.pulsar.read_ahead import ReadAhead
+from penstock.gateway.pulsar.removed import mark_removed, removed_to
 from penstock.gateway.pulsar.tail import Tail
 from penstock.gateway.pulsar.writer import Writer
 from penstock.gateway.scan import first_at
@@ -67,6 +68,7 @@ class Partition:
         self._tails: list[Tail] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._start: tuple[int, float] | None = None
+        self._removed_to = -1
         self._end_asked = 0.0
         self._passed = -1
         self.compacted = False
@@ -156,10 +158,11 @@ class Partition:
         return self.known_start
 
     async def _look_for_start(self) -> None:
-        self._start = (await self._find_start(), time.monotonic())
-
-    async def _find_start(self) -> int:
         stats = await self._admin.stats(self._topic, internal=True)
+        self._removed_to = removed_to(stats)
+        self._start = (max(await self._find_start(stats), self._removed_to), time.monotonic())
+
+    async def _find_start(self, stats: Mapping[str, Any]) -> int:
         ledgers = [int(ledger["ledgerId"]) for ledger in stats.get("ledgers", ())]
         self._index.keep(ledgers)
         found = await self._first_in(ledgers)
@@ -199,6 +202,8 @@ class Partition:
 
     async def read(self, offset: int, max_bytes: int) -> Slice:
         """Give batches from an offset on; empty at the end."""
+        if offset < self._removed_to:
+            raise ApiError(f"offset {offset} was removed", error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         tail = self._tail_at(offset) or await self._open(offset)
         try:
             batches = tail.read(offset, max_bytes)
@@ -364,7 +369,7 @@ class Partition:
 
     def _first_at(self, batch: KafkaBatch, timestamp: int) -> Found | None:
         [read] = read_batches(batch.data)
-        return first_at(read, timestamp, limit=self._limit)
+        return first_at(read, timestamp, limit=self._limit, start=self.known_start)
 
     async def _scan(self, place: MessageId, end: int) -> AsyncIterator[KafkaBatch]:
         """Give the batches from an entry to the end, in order."""
@@ -392,15 +397,15 @@ class Partition:
             await tail.close()
 
     async def trim(self, offset: int) -> int:
-        """Remove everything; Pulsar cannot remove a part."""
+        """Remove what is before an offset, -1 for everything; give the start of what is left."""
         end = await self.end()
-        if offset not in (-1, end):
-            raise ApiError(
-                "Pulsar can remove all records of a partition, not a part of them",
-                error_code=ErrorCode.POLICY_VIOLATION,
-            )
-        # Only ledgers that nobody writes to are removed: unloading closes the one in use.
-        await self._admin.unload(self._topic)
-        await self._admin.truncate(self._topic)
+        if not -1 <= offset <= end:
+            raise ApiError(f"offset {offset} is outside of the log", error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        if offset in (-1, end):
+            # Only ledgers that nobody writes to are removed: unloading closes the one in use.
+            await self._admin.unload(self._topic)
+            await self._admin.truncate(self._topic)
+        elif offset > await self.start():
+            await mark_removed(self._admin, self._topic, offset)
         await self._look_for_start()
         return self.known_start
