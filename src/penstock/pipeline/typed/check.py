@@ -40,6 +40,7 @@ __all__ = ["ContractCheck"]
 _JSON: Final = "application/json"
 _NONE: Final = -1
 _ID_HEADERS: Final = pa.array(sorted(id_headers()), pa.utf8())
+_TOO_MANY: Final = "so many unknown ids came before that this one was not looked up"
 _STRUCTURED: Final = KafkaBinding(mode=Mode.STRUCTURED)
 
 
@@ -100,7 +101,7 @@ class ContractCheck:
         self, form: Form, rows: Rows, events: EventColumns, batch: pa.RecordBatch, findings: _Findings
     ) -> None:
         if form.is_framed_protobuf:
-            reason = "Protobuf behind a schema id cannot be read: the id does not say which message it is"
+            reason = "Protobuf behind a schema id cannot be read: that takes a compiler for its schema"
             for row in rows.tolist():
                 findings.reject(row, "protobuf-framed", reason)
             return
@@ -164,7 +165,9 @@ class ContractCheck:
         if news:
             raise UnknownSchemas(self.operation, news)
         for row, token in findings.unknown.items():
-            findings.reject(row, "unknown-schema", f"the registry has no schema with {token}")
+            asked = token in self.schemas.missing
+            reason = f"the registry has no schema with {token}" if asked else f"{token}: {_TOO_MANY}"
+            findings.reject(row, "unknown-schema", reason)
 
 
 def _pairs(headers: list[dict[str, Any]] | None) -> Headers:
