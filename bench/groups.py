@@ -32,7 +32,7 @@ from penstock.gateway.groups.requests import Identity, JoinRequest, SyncRequest
 from penstock.gateway.groups.schemas import Commit, OffsetKey, offset_record
 from penstock.gateway.groups.shard import Shard
 from penstock.gateway.groups.solo import SoloGroups
-from penstock.gateway.pulsar.offsets_log import OffsetsLog
+from penstock.gateway.pulsar.offsets_log import OffsetsLog, mark_record
 from penstock.wire.kafka.apis import is_flexible, response_header_tags
 from table import Report
 
@@ -224,7 +224,7 @@ async def heartbeat_cost(members: int, rounds: int) -> float:
 async def replay(client: PulsarClient, admin: Admin, count: int) -> float:
     topic = f"persistent://public/default/bench-replay-{secrets.token_hex(4)}"
     await admin.create_topic(topic)
-    log, _ = await OffsetsLog.open(client, topic, mark=b"first")
+    log, _ = await OffsetsLog.open(client, topic, mark=mark_record("first"))
     commit = Commit(offset=123456, metadata="", committed_at=1_700_000_000_000)
     waiting = []
     for number in range(count):
@@ -235,7 +235,7 @@ async def replay(client: PulsarClient, admin: Admin, count: int) -> float:
             waiting.clear()
     await log.close()
     started = time.perf_counter()
-    log, records = await OffsetsLog.open(client, topic, mark=b"second")
+    log, records = await OffsetsLog.open(client, topic, mark=mark_record("second"))
     shard = Shard(log)
     shard.load(records)
     seconds = time.perf_counter() - started

@@ -16,10 +16,11 @@ from penstock.brokers.pulsar import Admin, Host, PulsarClient
 from penstock.errors import ApiError, ClusterError, PenstockError
 from penstock.gateway.groups.group import Limits
 from penstock.gateway.groups.placing import node_of, partition_of
+from penstock.gateway.groups.schemas import Record
 from penstock.gateway.groups.shard import Shard
 from penstock.gateway.pulsar.membership import Membership
 from penstock.gateway.pulsar.names import partition_topic
-from penstock.gateway.pulsar.offsets_log import OffsetsLog
+from penstock.gateway.pulsar.offsets_log import OffsetsLog, mark_record
 from penstock.wire.kafka import ErrorCode
 
 __all__ = ["NAMESPACE", "PARTITIONS", "PulsarGroups"]
@@ -64,6 +65,8 @@ class PulsarGroups:
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = True
+        self._unproven: set[int] = set()
+        """Partitions that somebody may have taken while this gateway had no lease."""
         self._not_before: dict[int, float] = {}
         self._losses: dict[int, int] = {}
         self._taken_at: dict[int, float] = {}
@@ -89,13 +92,13 @@ class PulsarGroups:
         partition = partition_of(group_id, self.partitions)
         if not self.membership.has_lease or self._owner(partition) != self.node_id:
             raise ApiError("another gateway coordinates it", error_code=ErrorCode.NOT_COORDINATOR)
-        if partition not in self._led:
+        if partition not in self._led or partition in self._unproven:
             raise ApiError("being read", error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self._led[partition][0]
 
     def shards(self) -> Sequence[Shard]:
         """Give all shards that are here."""
-        if self._closed or self._opening or not self.membership.has_lease:
+        if self._closed or self._opening or self._unproven or not self.membership.has_lease:
             raise ApiError("being read", error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return [shard for shard, _ in self._led.values()]
 
@@ -154,19 +157,39 @@ class PulsarGroups:
         """Take what is ours now, let go of what is not."""
         if self._closed:
             return
-        has_lease = self.membership.has_lease
+        if not self.membership.has_lease:
+            self._unproven.update(self._led)
+            return
         higher = self._claimed_by_others()
         for partition in list(self._led):
             mine = self._owner(partition) == self.node_id
-            if not (has_lease and mine) or higher.get(partition, -1) > self._led[partition][1].epoch:
+            if not mine or higher.get(partition, -1) > self._led[partition][1].epoch:
                 log.info("gives partition %d of the groups away", partition)
                 self._let_go(partition)
-        if not has_lease:
-            return
+            elif partition in self._unproven:
+                self._prove(partition)
         for partition in range(self.partitions):
             mine = self._owner(partition) == self.node_id and partition not in self._led
             if mine and self._may_take(partition, partition in higher):
                 self._take_later(partition)
+
+    def _prove(self, partition: int) -> None:
+        """Write under our epoch: if that works, nobody has taken the partition meanwhile."""
+        kept = self._led[partition][1]
+
+        def proven(done: asyncio.Future[None]) -> None:
+            if done.cancelled() or partition not in self._led or self._led[partition][1] is not kept:
+                return
+            error = done.exception()
+            if error is not None:
+                self._failed(partition, error)
+            elif self.membership.has_lease:
+                self._unproven.discard(partition)
+
+        kept.append([self._mark()]).add_done_callback(proven)
+
+    def _mark(self) -> Record:
+        return mark_record(f"node {self.node_id}")
 
     def _may_take(self, partition: int, is_claimed: bool) -> bool:
         """Give one who has it time to let it go, and do not fight with one who does not hear us."""
@@ -196,10 +219,8 @@ class PulsarGroups:
         delay = _RETRY
         while not self._closed and self._owner(partition) == self.node_id:
             try:
-                mark = f"node {self.node_id}".encode()
-                opened = await OffsetsLog.open(
-                    self._client, partition_topic(self._topic, partition), mark=mark
-                )
+                topic = partition_topic(self._topic, partition)
+                opened = await OffsetsLog.open(self._client, topic, mark=self._mark())
             except PenstockError as exc:
                 log.warning("cannot read partition %d of the groups, tries again: %s", partition, exc)
                 await asyncio.sleep(delay)
@@ -223,6 +244,7 @@ class PulsarGroups:
 
     def _let_go(self, partition: int) -> None:
         found = self._led.pop(partition, None)
+        self._unproven.discard(partition)
         if found is not None:
             shard, kept = found
             shard.close()

@@ -214,6 +214,9 @@ class Membership:
             said = self._sent.pop(peer.beat, None)
             if said is None:
                 return
+            if not self.has_lease:
+                # It is back: let everybody see that it was lost.
+                self._on_beat()
             self._heard_self = max(self._heard_self, said)
             for beat in [beat for beat in self._sent if beat < peer.beat]:
                 del self._sent[beat]

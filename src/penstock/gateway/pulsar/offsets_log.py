@@ -23,7 +23,7 @@ from penstock.gateway.groups.schemas import Record
 from penstock.wire.pulsar import Compression, MessageId
 from penstock.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
 
-__all__ = ["OffsetsLog", "read_records", "write_records"]
+__all__ = ["OffsetsLog", "mark_record", "read_records", "write_records"]
 
 _MARK_KEY: Final = struct.pack(">h", 0x7FFF) + b"penstock"
 """A version that Kafka will not reach: readers of Kafka's schemas pass it by."""
@@ -45,12 +45,12 @@ class OffsetsLog:
         self._task = asyncio.create_task(self._write_all(), name=f"offsets log {producer.topic}")
 
     @classmethod
-    async def open(cls, client: PulsarClient, topic: str, *, mark: bytes) -> tuple[Self, list[Record]]:
+    async def open(cls, client: PulsarClient, topic: str, *, mark: Record) -> tuple[Self, list[Record]]:
         """Take the topic; give the log with everything that is in it."""
         producer = await client.producer(topic, access=AccessMode.EXCLUSIVE_WITH_FENCING)
         try:
             async with asyncio.timeout(_REPLAY_WITHIN):
-                receipt = await (await _send(producer, [(_MARK_KEY, mark)]))
+                receipt = await (await _send(producer, [mark]))
                 records = await _replay(client, topic, receipt.message_id)
         except TimeoutError as exc:
             await producer.close()
@@ -147,6 +147,11 @@ def _converted(delivery: Delivery) -> tuple[MessageId, list[Record]]:
     if entry.compression not in (-1, Compression.NONE):
         return delivery.message_id, []
     return delivery.message_id, list(read_records(bytes(entry.payload), entry.num_messages))
+
+
+def mark_record(text: str) -> Record:
+    """Make a record that says nothing about groups: who can write it has the topic."""
+    return _MARK_KEY, text.encode()
 
 
 def write_records(records: Sequence[Record]) -> bytes:

@@ -1,0 +1,197 @@
+"""Who coordinates what, without Pulsar: leases, proofs, claims and fights; and who is told to live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from penstock.brokers.pulsar import Host
+from penstock.errors import ApiError, ClusterError
+from penstock.gateway.groups.placing import node_of, partition_of
+from penstock.gateway.groups.schemas import Record
+from penstock.gateway.groups.shard import Shard
+from penstock.gateway.pulsar import coordinators
+from penstock.gateway.pulsar.coordinators import PulsarGroups
+from penstock.gateway.pulsar.membership import LEASE, SILENCE, Membership, Peer, read_peer
+from penstock.wire.kafka import ErrorCode
+
+NOBODY: Any = None
+HERE = (Host("h", 1),)
+
+
+class Log:
+    """A log that may be fenced."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.fenced = False
+        self.closed = False
+        self.records: list[Record] = []
+
+    def append(self, records: Sequence[Record]) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.fenced:
+            done.set_exception(ClusterError("fenced"))
+        else:
+            self.records += records
+            done.set_result(None)
+        return done
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Scene:
+    """Node 1 among others, with a clock that stands still unless it is moved."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.opened: list[Log] = []
+        self.groups = PulsarGroups(NOBODY, NOBODY, partitions=4)
+        member = self.groups.membership
+        member.node_id = 1
+        member._clock = lambda: self.now
+        member._settled_at = self.now
+        self.groups._closed = False
+
+        async def opening(client: Any, topic: str, *, mark: Record) -> tuple[Log, list[Record]]:
+            self.opened.append(Log(len(self.opened) + 1))
+            return self.opened[-1], []
+
+        monkeypatch.setattr(coordinators.OffsetsLog, "open", opening)
+
+    async def beat(self, *others: Peer) -> None:
+        """Hear the others, then ourselves."""
+        for other in others:
+            self.groups.membership.hear(other)
+        member = self.groups.membership
+        member._beats += 1
+        member._sent[member._beats] = self.now
+        member.hear(Peer(node_id=1, life=member._life, addresses=HERE, beat=member._beats))
+        self.groups._look()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def group_of(self, node: int, nodes: tuple[int, ...]) -> str:
+        names = (f"group-{number}" for number in range(1000))
+        return next(name for name in names if node_of(f"group {partition_of(name, 4)}", nodes) == node)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, work: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
+    async def play() -> None:
+        scene = Scene(monkeypatch)
+        await work(scene)
+        for partition in list(scene.groups._led):
+            scene.groups._let_go(partition)
+        await asyncio.sleep(0)
+
+    asyncio.run(play())
+
+
+def refused(groups: PulsarGroups, group: str) -> ErrorCode:
+    with pytest.raises(ApiError) as caught:
+        groups.shard(group)
+    return ErrorCode(caught.value.error_code)
+
+
+def test_one_gateway_takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(scene: Scene) -> None:
+        assert refused(scene.groups, "g") == ErrorCode.NOT_COORDINATOR
+        await scene.beat()
+        assert len(scene.groups.shards()) == 4
+        assert isinstance(scene.groups.shard("g"), Shard)
+        assert await scene.groups.coordinator("g") == 1
+
+    run(monkeypatch, work)
+
+
+def test_a_second_gateway_gets_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(scene: Scene) -> None:
+        await scene.beat()
+        await scene.beat(Peer(node_id=2, life="b", addresses=HERE))
+        theirs, ours = scene.group_of(2, (1, 2)), scene.group_of(1, (1, 2))
+        assert await scene.groups.coordinator(theirs) == 2
+        assert refused(scene.groups, theirs) == ErrorCode.NOT_COORDINATOR
+        assert isinstance(scene.groups.shard(ours), Shard)
+        assert any(log.closed for log in scene.opened)
+        await scene.beat(Peer(node_id=2, life="b", addresses=HERE, leaving=True))
+        assert isinstance(scene.groups.shard(theirs), Shard)
+
+    run(monkeypatch, work)
+
+
+def test_a_silent_gateway_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(scene: Scene) -> None:
+        await scene.beat(Peer(node_id=2, life="b", addresses=HERE))
+        theirs = scene.group_of(2, (1, 2))
+        scene.now += SILENCE - 0.1
+        await scene.beat()
+        assert await scene.groups.coordinator(theirs) == 2
+        scene.now += 0.2
+        await scene.beat()
+        assert await scene.groups.coordinator(theirs) == 1
+        assert isinstance(scene.groups.shard(theirs), Shard)
+
+    run(monkeypatch, work)
+
+
+def test_without_a_lease_nothing_is_answered_and_nothing_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(scene: Scene) -> None:
+        await scene.beat()
+        shard = scene.groups.shard("g")
+        scene.now += LEASE
+        assert refused(scene.groups, "g") == ErrorCode.NOT_COORDINATOR
+        await scene.beat()
+        assert scene.groups.shard("g") is shard, "nobody took it, so nothing is read again"
+        assert len(scene.opened) == 4
+        assert all(len(log.records) == 1 for log in scene.opened), "each was proven by a write"
+
+    run(monkeypatch, work)
+
+
+def test_what_was_taken_meanwhile_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(scene: Scene) -> None:
+        await scene.beat()
+        shard = scene.groups.shard("g")
+        for log in scene.opened:
+            log.fenced = True
+        scene.now += LEASE
+        await scene.beat()
+        assert shard.closed
+        assert refused(scene.groups, "g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    run(monkeypatch, work)
+
+
+def test_a_higher_epoch_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(scene: Scene) -> None:
+        await scene.beat(Peer(node_id=2, life="b", addresses=HERE))
+        ours = scene.group_of(1, (1, 2))
+        shard, partition = scene.groups.shard(ours), partition_of(ours, 4)
+        await scene.beat(Peer(node_id=2, life="b", addresses=HERE, held={partition: 0}))
+        assert scene.groups.shard(ours) is shard
+        await scene.beat(Peer(node_id=2, life="b", addresses=HERE, held={partition: 99}))
+        assert shard.closed
+        assert refused(scene.groups, ours) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    run(monkeypatch, work)
+
+
+def test_an_old_life_of_ours_is_no_sign_of_life() -> None:
+    member = Membership(NOBODY, NOBODY, "topic", clock=lambda: 100.0)
+    member.node_id, member._settled_at = 1, 0.0
+    member.hear(Peer(node_id=1, life="another", addresses=HERE, beat=1))
+    assert not member.has_lease
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b'{"node": 1}', b"\xff", b"[" * 70_000])
+def test_what_is_no_peer_is_left_out(data: bytes) -> None:
+    assert read_peer(data) is None
+
+
+def test_a_peer_comes_back() -> None:
+    peer = Peer(node_id=7, life="x", addresses=(Host("a", 1), Host("b", 2)), held={3: 4}, beat=9)
+    assert read_peer(peer.to_bytes()) == peer
