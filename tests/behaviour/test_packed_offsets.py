@@ -358,4 +358,25 @@ def test_the_command_says_what_to_do_and_runs(plain: Pulsar, connect: Any, batch
         topic = wire.create()
         base = wire.produce(topic, batch([{"value": b"one"}])).base_offset
         assert [(r.offset, r.value) for r in records(wire.fetch(topic, base))] == [(base, b"one")]
+        for value in (b"two", b"three"):
+            wire.produce(topic, batch([{"value": value}]))
         wire.close()
+        assert read_as_group(gateway.bootstrap, topic, 2) == [b"one", b"two"]
+        assert read_as_group(gateway.bootstrap, topic, 1) == [b"three"]
+
+
+def read_as_group(bootstrap: str, topic: str, count: int) -> list[Any]:
+    from confluent_kafka import Consumer
+
+    options = {"group.id": f"packed-{topic}", "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "enable.auto.commit": False, **options})
+    consumer.subscribe([topic])
+    found = []
+    for _ in range(count):
+        message = consumer.poll(60)
+        assert message is not None
+        assert message.error() is None, message.error()
+        found.append(message.value())
+        consumer.commit(message, asynchronous=False)
+    consumer.close()
+    return found

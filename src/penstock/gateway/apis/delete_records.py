@@ -1,4 +1,4 @@
-"""DeleteRecords (21), versions 0 to 2 (KIP-107): up to an offset, -1 for all; Pulsar trims whole ledgers."""
+"""DeleteRecords (21), versions 0 to 2 (KIP-107): up to an offset, -1 for all."""
 
 from __future__ import annotations
 
