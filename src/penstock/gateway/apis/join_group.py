@@ -10,36 +10,33 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import ApiError
-from penstock.gateway.entities import encode_answer
 from penstock.gateway.groups.requests import JoinAnswer, JoinRequest
 from penstock.gateway.handler import Body, Handler, Request, Services
+from penstock.gateway.told import tell
 from penstock.wire.kafka import ErrorCode
+from penstock.wire.kafka.answers.groups import JoinGroupAnswer, MemberJoined, encode_join_group
 
 __all__ = ["API"]
 
-_KEY = 11
-_KNOWN_ID_FROM, _NULL_PROTOCOL_FROM, _SKIP_FROM = 4, 7, 9
+_KNOWN_ID_FROM, _SKIP_FROM = 4, 9
 
 
 async def _handle(request: Request, services: Services) -> Body:
     answer = await _join(request, services)
-    members = [
-        {"member_id": each.member_id, "group_instance_id": each.instance_id, "metadata": each.metadata}
-        for each in answer.members
-    ]
-    missing = None if request.version >= _NULL_PROTOCOL_FROM else ""
-    fields = {
-        "throttle_time": 0,
-        "error_code": answer.error,
-        "generation_id": answer.generation,
-        "protocol_type": answer.protocol_type,
-        "protocol_name": missing if answer.protocol is None else answer.protocol,
-        "leader": answer.leader,
-        "skip_assignment": answer.skip_assignment,
-        "member_id": answer.member_id,
-        "members": members,
-    }
-    return (encode_answer(_KEY, request.version, fields),)
+    told = JoinGroupAnswer(
+        error_code=tell(answer.error),
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=tuple(
+            MemberJoined(member_id=each.member_id, instance_id=each.instance_id, metadata=each.metadata)
+            for each in answer.members
+        ),
+    )
+    return (encode_join_group(told, request.version),)
 
 
 async def _join(request: Request, services: Services) -> JoinAnswer:
@@ -71,4 +68,4 @@ def _asked(request: Request, body: Any) -> JoinRequest:
     )
 
 
-API = Handler(_KEY, 0, 9, _handle)
+API = Handler(11, 0, 9, _handle)

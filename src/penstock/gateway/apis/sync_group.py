@@ -9,27 +9,26 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import ApiError
-from penstock.gateway.entities import encode_answer
 from penstock.gateway.groups.requests import Identity, SyncAnswer, SyncRequest
 from penstock.gateway.handler import Body, Handler, Request, Services
+from penstock.gateway.told import tell
 from penstock.wire.kafka import ErrorCode
+from penstock.wire.kafka.answers.groups import SyncGroupAnswer, encode_sync_group
 
 __all__ = ["API"]
 
-_KEY = 14
 _PROTOCOL_FROM = 5
 
 
 async def _handle(request: Request, services: Services) -> Body:
     answer = await _sync(request.body, request.version, services)
-    fields = {
-        "throttle_time": 0,
-        "error_code": answer.error,
-        "protocol_type": answer.protocol_type,
-        "protocol_name": answer.protocol,
-        "assignment": answer.assignment,
-    }
-    return (encode_answer(_KEY, request.version, fields),)
+    told = SyncGroupAnswer(
+        error_code=tell(answer.error),
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        assignment=answer.assignment,
+    )
+    return (encode_sync_group(told, request.version),)
 
 
 async def _sync(body: Any, version: int, services: Services) -> SyncAnswer:
@@ -54,4 +53,4 @@ async def _sync(body: Any, version: int, services: Services) -> SyncAnswer:
         return SyncAnswer(error=ErrorCode(exc.error_code))
 
 
-API = Handler(_KEY, 0, 5, _handle)
+API = Handler(14, 0, 5, _handle)

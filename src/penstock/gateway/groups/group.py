@@ -49,18 +49,23 @@ class Member:
     protocols: tuple[Protocol, ...]
     assignment: bytes = b""
     expires: float
+    offers: frozenset[str] = field(init=False)
+    """The names of its protocols."""
+    size: int = field(init=False)
+    """The bytes it brings into the group."""
     joining: int | None = None
     syncing: int | None = None
+
+    def __post_init__(self) -> None:
+        """Note what is asked for often."""
+        object.__setattr__(self, "offers", frozenset(name for name, _ in self.protocols))
+        size = sum(len(data) for _, data in self.protocols) + len(self.assignment)
+        object.__setattr__(self, "size", size)
 
     @property
     def is_waiting(self) -> bool:
         """Whether it waits for us: then its silence is no fault of its own."""
         return self.joining is not None or self.syncing is not None
-
-    @property
-    def size(self) -> int:
-        """The bytes it brings into the group."""
-        return sum(len(data) for _, data in self.protocols) + len(self.assignment)
 
     def metadata(self, protocol: str | None) -> bytes:
         """Give its metadata for a protocol."""

@@ -130,12 +130,9 @@ def _forget_syncing(group: Group) -> Group:
 
 def common_protocols(group: Group, *, without: str | None = None) -> set[str] | None:
     """Give the protocols that all members offer; None if there are no members."""
-    offered = [
-        {name for name, _ in member.protocols}
-        for member in group.members.values()
-        if member.member_id != without
-    ]
-    return set.intersection(*offered) if offered else None
+    # Members of a group offer the same, as a rule: few different sets are left to compare.
+    offered = {member.offers for member in group.members.values() if member.member_id != without}
+    return set(frozenset.intersection(*offered)) if offered else None
 
 
 def select_protocol(group: Group) -> str | None:

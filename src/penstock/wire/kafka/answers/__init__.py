@@ -7,6 +7,6 @@
 | metadata      | `encode_metadata`                               |
 | api_versions  | `encode_api_versions`                           |
 | list_offsets  | `encode_list_offsets`                           |
-| groups        | `encode_heartbeat`, `encode_offset_commit`      |
+| groups        | `encode_heartbeat`, `encode_offset_commit`, `encode_join_group`, `encode_sync_group` |
 | leaders       | `NodeEndpoint`: KIP-951 in Produce and Fetch    |
 """
