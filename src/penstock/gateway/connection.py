@@ -16,6 +16,9 @@ from penstock.wire.kafka import RequestHeader, decode_request_header
 
 __all__ = ["Connection", "Slot"]
 
+_BUFFER = 512 * 1024
+"""Room for a few batches of the usual size; what is never written to takes no memory."""
+
 
 @dataclass(slots=True, eq=False)
 class Slot:
@@ -37,7 +40,7 @@ class Connection:
     """The order of one connection, and how much of it is under way."""
 
     def __init__(self, *, max_request_bytes: int) -> None:
-        self.input = FrameBuffer(limit=max_request_bytes)
+        self.input = FrameBuffer(limit=max_request_bytes, first=_BUFFER)
         self._slots: deque[Slot] = deque()
         self.bytes_under_way = 0
 

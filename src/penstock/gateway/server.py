@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from penstock.errors import PenstockError, WireError
-from penstock.gateway.apis import produce
+from penstock.gateway.apis.produce import Production
 from penstock.gateway.connection import Connection, Slot
 from penstock.gateway.dispatch import Unserved, is_served, read_request, serve
 from penstock.gateway.handler import Body, Request, Services
 from penstock.gateway.observer import Observer
+from penstock.gateway.productions import Productions
 from penstock.gateway.told import Told, name_of
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka import APIS, response_pieces
@@ -31,8 +32,9 @@ __all__ = ["Limits", "Server"]
 
 log = logging.getLogger("penstock.gateway")
 
-_READ_SIZE = 256 * 1024
-_SHORTEST_WAIT = 0.01
+_READ_SIZE = 64 * 1024
+_LARGE = 256 * 1024
+"""A request from this size on is counted before it has come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,13 +139,7 @@ class Client(asyncio.BufferedProtocol):
         self._writable = True
         self._active = time.monotonic()
         self._idle: asyncio.TimerHandle | None = None
-        self._turn = asyncio.Lock()
-        """Held, in their order, by Produce requests that have to wait before they can begin."""
-        self._unbegun = 0
-        """How many of these there are: no other may overtake them."""
-        self._producing: dict[produce.Production, float] = {}
-        """When the client stops waiting for each."""
-        self._expiry: asyncio.TimerHandle | None = None
+        self._productions = Productions(self, server.services, lambda work: self._start(work, server.tasks))
         self._awaited = 0
         """The size of a large request that has begun to come."""
         self._reserved = 0
@@ -200,6 +196,9 @@ class Client(asyncio.BufferedProtocol):
         self._touch()
         try:
             for slot in self._connection.requests():
+                if self._reserved:
+                    # It is there: what comes next, also one of the same size, needs room of its own.
+                    self._await(0)
                 self._begin(slot)
             self._await(self._connection.input.awaited)
         except WireError as exc:
@@ -234,7 +233,7 @@ class Client(asyncio.BufferedProtocol):
 
     def _await(self, size: int) -> None:
         """Note that a large request has begun to come; 0 when it is there."""
-        self._awaited = size if size > _READ_SIZE else 0
+        self._awaited = size if size > _LARGE else 0
         if self._reserved and self._reserved != self._awaited:
             if self._too_slow is not None:
                 self._too_slow.cancel()
@@ -259,7 +258,8 @@ class Client(asyncio.BufferedProtocol):
     def _begin(self, slot: Slot) -> None:
         self._server.count(slot.size)
         if slot.header.api_key == PRODUCE and is_served(slot.header):
-            return self._produce(slot)
+            self._server.producing += 1
+            return self._productions.begin(slot)
         slot.keep()
         task = self._start(self._serve(slot), self._server.tasks, self.tasks)
         task.add_done_callback(lambda _: self._server.count(-slot.size))
@@ -274,69 +274,26 @@ class Client(asyncio.BufferedProtocol):
             task.add_done_callback(tasks.discard)
         return task
 
-    # Produce: begun in the order of the requests, answered when the storage is ready, without a task
+    # Produce: what `Productions` asks of us
 
-    def _produce(self, slot: Slot) -> None:
-        self._server.producing += 1
-        try:
-            request = None if self._unbegun else self._read(slot)
-            if request is not None and produce.is_ready(request, self._server.services):
-                return self._begin_producing(slot, request)
-        except Exception as exc:  # noqa: BLE001  told in _stop
-            return self._stop(slot, exc)
-        slot.keep()
-        self._unbegun += 1
-        self._start(self._produce_later(slot), self._server.tasks)
-
-    async def _produce_later(self, slot: Slot) -> None:
-        try:
-            async with self._turn:
-                request = self._read(slot)
-                await produce.prepare(request, self._server.services)
-                self._begin_producing(slot, request)
-        except Exception as exc:  # noqa: BLE001  told in _stop
-            self._stop(slot, exc)
-        finally:
-            self._unbegun -= 1
-
-    def _read(self, slot: Slot) -> Request:
+    def read(self, slot: Slot) -> Request:
+        """Decode the request of a slot."""
         return read_request(slot.header, slot.frame, self._server.listener, self.host)
 
-    def _begin_producing(self, slot: Slot, request: Request) -> None:
-        started = time.perf_counter()
-        production = produce.Production(
-            request, self._server.services, lambda production: self._produced(slot, production, started)
-        )
-        if not production.is_done:
-            self._producing[production] = time.monotonic() + production.seconds
-            if self._expiry is None:
-                self._expire_at(production.seconds)
-
-    def _produced(self, slot: Slot, production: produce.Production, started: float) -> None:
-        self._producing.pop(production, None)
+    def produced(self, slot: Slot, production: Production, started: float) -> None:
+        """Answer a Produce request that has ended."""
         try:
             with Told() as errors:
                 body = production.answer()
-        except Exception as exc:  # noqa: BLE001  told in _stop
-            return self._stop(slot, exc)
+        except Exception as exc:  # noqa: BLE001  told in stop
+            return self.stop(slot, exc)
         self._server.produced(slot.size)
         self._answer(slot, body, started, errors)
 
-    def _stop(self, slot: Slot, exc: Exception) -> None:
+    def stop(self, slot: Slot, exc: Exception) -> None:
+        """Give up a Produce request."""
         self._server.produced(slot.size)
         self._give_up(exc, slot)
-
-    def _expire_at(self, seconds: float) -> None:
-        self._expiry = asyncio.get_running_loop().call_later(max(seconds, _SHORTEST_WAIT), self._expire)
-
-    def _expire(self) -> None:
-        """Answer what a client does not wait for any longer; one timer for all of a connection."""
-        now, self._expiry = time.monotonic(), None
-        for production in [each for each, end in self._producing.items() if end <= now]:
-            production.expire()
-        ends = [end for end in self._producing.values() if end > now]
-        if ends:
-            self._expire_at(min(ends) - now)
 
     # Everything else: served when all before it are answered
 
