@@ -56,8 +56,9 @@ def is_ready(request: Request, services: Services) -> bool:
 async def prepare(request: Request, services: Services) -> None:
     """Ask for the topics that are not known; one that does not exist is refused later."""
     for each in request.body.topics if request.version >= _IDS_FROM else ():
-        with contextlib.suppress(ApiError):
-            await services.topics.by_id(each.topic_id)
+        if services.topics.known(each.topic_id) is None:
+            with contextlib.suppress(ApiError):
+                await services.topics.by_id(each.topic_id)
 
 
 class Production:
