@@ -46,7 +46,7 @@ def test_an_event_that_is_not_changed_keeps_its_id_key_and_headers(invoker: Make
     given = routed(1)
     (result,) = invoker("same")([given])
     assert result.events == (given.event,)
-    assert (result.keys, result.headers) == ((b"k",), ((("app", b"x"),),))
+    assert (result.keys, result.headers) == (None, None)
     assert (result.code, result.attempts, result.receipt) == (None, 1, None)
 
 
@@ -151,6 +151,7 @@ def test_a_key_function_alone_leaves_the_event_as_it_is(invoker: Make, routed: M
         ("unwritable", "function-result", "cannot be written as JSON"),
         ("illegal", "function-result", "'Not-Legal' is not legal"),
         ("floods", "function-output", "bytes of output; the limit is 1048576"),
+        ("forges", "function-exit", "its answer cannot be read"),
     ],
 )
 def test_only_the_record_that_is_to_blame_is_dead(

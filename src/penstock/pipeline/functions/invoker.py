@@ -80,7 +80,9 @@ class FunctionInvoker:
 
     def _invoked(self, routed: Routed, settled: Settled[Answer]) -> Invoked:
         answer, attempts = settled.answer, settled.attempts
-        if isinstance(answer, _Emitted):
+        if answer is _SAME:
+            invoked = Invoked(events=(routed.event,), attempts=attempts)
+        elif isinstance(answer, _Emitted):
             invoked = self._emitted(routed, answer, attempts)
         elif isinstance(answer, Drop):
             invoked = Invoked(reason=answer.reason, attempts=attempts)
@@ -163,7 +165,7 @@ def _read(answer: Any) -> Answer:
     """Read an outcome that the child wrote; what cannot be read is a failure of the child."""
     try:
         return _READERS[answer[0]](*answer[1:])
-    except (EventError, LookupError, TypeError, ValueError) as exc:
+    except (EventError, AttributeError, LookupError, TypeError, ValueError) as exc:
         return Failure("function-exit", f"its answer cannot be read: {type(exc).__name__}")
 
 
@@ -172,7 +174,9 @@ def _read_emitted(emissions: Any) -> _Emitted:
     return _Emitted(events, tuple(key for _, key, _ in emissions), tuple(own for _, _, own in emissions))
 
 
+_SAME: Final = _Emitted((None,), (None,), (None,))
 _READERS: Final[Mapping[str, Callable[..., Answer]]] = {
+    "same": lambda: _SAME,
     "emit": _read_emitted,
     "retry": Retry,
     "dead": Dead,

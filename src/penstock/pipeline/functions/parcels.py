@@ -16,7 +16,7 @@ __all__ = ["Record", "opened", "packed", "parcel", "unpacked"]
 
 _NO_TYPES: Final[Mapping[str, AttributeType]] = {}
 
-Packed = tuple[dict[str, str], dict[str, str] | None, bytes | None, bool]
+Packed = tuple[Mapping[str, str], dict[str, str] | None, bytes | None, bool]
 """Attributes, declared types by name, data, and whether the data is a JSON value."""
 Parcel = tuple[Packed, Headers, tuple[str | None, int | None, int | None, int | None], tuple[str, str]]
 """An event, the headers beside it, topic, partition, offset and timestamp, and its source and id as read."""
@@ -54,7 +54,7 @@ def packed(event: CloudEvent) -> Packed:
     media_type = event.datacontenttype
     # With a JSON media type the bytes say the same; without one only the JSON value says that it is JSON.
     by_value = isinstance(event.data, Json) and (media_type is None or not is_json(media_type))
-    return dict(event.attributes), types, event.data_bytes, by_value
+    return event.attributes, types, event.data_bytes, by_value
 
 
 def unpacked(values: Packed) -> CloudEvent:

@@ -86,9 +86,11 @@ class FunctionProcess:
             answer = self._asked(frame)  # it may be what earlier calls left behind: once more, afresh
         if isinstance(answer, Failure):
             return answer
-        if answer[0] == "failed":
-            return Failure(*answer[1:])
-        return list(answer[1])
+        outcomes = _read(answer, len(parcels))
+        if outcomes is None:
+            self.close()  # whatever comes next through that pipe is no answer either
+            return Failure("function-exit", "its answer cannot be read")
+        return outcomes
 
     def _asked(self, frame: bytes) -> Any:
         running = self._running = self._running or self._started()
@@ -105,13 +107,13 @@ class FunctionProcess:
         self.starts += 1
         running = _Running(self._settings, self._bounds.megabytes)
         answer = running.ask(dump(asdict(self._settings)), self._bounds.start_seconds)
-        if not isinstance(answer, Failure) and answer[0] == "ready":
+        if answer == ("ready",):
             return running
         running.kill()
         names = " and ".join(filter(None, (self._settings.function, self._settings.key)))
         raise PipelineError(
             f"route {self._settings.route}: {names} cannot be loaded",
-            why=answer.reason if isinstance(answer, Failure) else str(answer[1]),
+            why=answer.reason if isinstance(answer, Failure) else str(answer[-1]),
             next="make the module importable where the pipeline file is, or on PYTHONPATH",
         )
 
@@ -224,6 +226,17 @@ class _Running:
         os.close(self._from)
         self._to = self._from = _CLOSED
         self._mark.close()
+
+
+def _read(answer: Any, count: int) -> list[Any] | Failure | None:
+    """Read an answer; None if it is none: a function may have written into our pipe itself."""
+    match answer:
+        case ("done", list(outcomes)) if len(outcomes) == count:
+            return outcomes
+        case ("failed", str(code), str(reason), int(at)):
+            return Failure(code, reason, at)
+        case _:
+            return None
 
 
 class _Stopped(Exception):

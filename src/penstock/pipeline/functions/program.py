@@ -23,6 +23,9 @@ __all__ = ["LONGEST_TEXT", "Program", "legible", "load_function"]
 LONGEST_TEXT: Final = 8192
 """Characters of a reason or a traceback in a dead letter."""
 
+SAME: Final = ("same",)
+"""The answer for an event that passes as it came, the most frequent one."""
+
 Function = Callable[[EventBatch], Iterable[Any]]
 
 
@@ -62,6 +65,8 @@ class Program:
         return answers
 
     def _emit(self, outcome: Emit, record: Record) -> tuple[Any, ...]:
+        if self.key is None and len(outcome.events) == 1 and outcome.events[0] is record.view:
+            return SAME
         return "emit", list(emissions(outcome.events, record, self.route, self.key))
 
     def _retry(self, outcome: Retry, record: Record) -> tuple[Any, ...]:

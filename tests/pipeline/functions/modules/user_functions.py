@@ -13,6 +13,7 @@ from typing import Any
 from penstock.events import CloudEvent, Dead, Drop, Emit, Event, EventBatch, Json, Retry
 from penstock.events import content as event_content
 from penstock.events.event_headers import Provenance
+from penstock.pipeline.functions.frames import dump, write_frame
 
 LEAK: list[bytes] = []
 
@@ -161,6 +162,15 @@ def illegal(batch: EventBatch) -> Iterator[CloudEvent]:
 def floods(batch: EventBatch) -> Iterator[CloudEvent]:
     for event in batch:
         yield event.to_cloudevent().replace(data=bytes(3 << 20 if is_bad(event) else 1))
+
+
+def forges(batch: EventBatch) -> Iterator[Event]:
+    """Write an answer of its own into the pipe to the worker."""
+    for event in batch:
+        if is_bad(event):
+            write_frame(int(sys.argv[2]), dump(("hello", 1)))
+            time.sleep(60)
+        yield event
 
 
 def prints(batch: EventBatch) -> Iterator[Event]:
