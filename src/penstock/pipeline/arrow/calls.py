@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CALLS", "OF_JSON", "times_of"]
 
-_TIME = r"^[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z$"
+# RFC 3339 in UTC, to the microsecond: days that exist in every year, hours and minutes as they are.
+_TIME = (
+    r"^[1-9]\d{3}-"
+    r"(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+    r"T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?Z$"
+)
 _TIMESTAMP = pa.timestamp("us", "UTC")
 
 
@@ -116,12 +121,8 @@ def _number_of_text(text: Cells) -> Cells:
 def times_of(texts: pa.StringArray) -> Cells:
     """Read date-times of the common form, in UTC; of all others it is not certain."""
     common = pc.match_substring_regex(texts, _TIME)
-    unsure = mask_of(pc.invert(common))
-    try:
-        moments = pc.if_else(common, texts, None).cast(_TIMESTAMP)
-    except pa.ArrowInvalid:  # a day or an hour that does not exist, somewhere
-        return Cells(pa.nulls(len(texts), pa.int64()), mask_of(texts.is_valid()))
-    return Cells(moments.cast(pa.int64()), _or_none(unsure))
+    moments = pc.if_else(common, texts, None).cast(_TIMESTAMP)
+    return Cells(moments.cast(pa.int64()), _or_none(mask_of(pc.invert(common))))
 
 
 def _time_of_text(text: Cells) -> Cells:
