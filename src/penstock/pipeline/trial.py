@@ -81,6 +81,7 @@ def try_out(
     if the pipeline has one.
     """
     source = _source(pipeline, route, receive)
+    _refuse_sql(source)
     stage = _hasty(stage_of(source, pipeline))
     batch = _batch([sample_record(sample) for sample in samples], source.topic)
     moment = time.time_ns() // 1000 if now is None else now
@@ -135,6 +136,15 @@ def _source(pipeline: Pipeline, route: str | None, receive: str | None) -> Sourc
     if len(found) != 1:
         raise UsageError("the pipeline reads several topics", next=f"name a route: {_names(pipeline)}")
     return found[0]
+
+
+def _refuse_sql(source: Source) -> None:
+    for route in source.routes:
+        if route.sql is not None:
+            raise UsageError(
+                f"route {route.name} has a condition in Spark's own SQL, and there is no Spark here",
+                next="name another route, write the condition under where, or penstock run --once",
+            )
 
 
 def _names(pipeline: Pipeline) -> str:

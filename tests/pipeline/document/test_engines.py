@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import UsageError
 from penstock.pipeline import graph
 from penstock.pipeline.compile import Pipeline, check_pipeline
 from penstock.pipeline.engines import explanations
+from penstock.pipeline.trial import try_out
 
 SHOP = Path(__file__).parents[3] / "examples" / "shop"
 
@@ -57,3 +59,8 @@ def test_the_same_is_data() -> None:
     (route,) = json.loads(json.dumps(graph.as_data(pipeline())))
     assert route["engine"] == "arrow"
     assert route["engines"]["real-time"]["stops"]
+
+
+def test_a_trial_without_spark_refuses_its_sql() -> None:
+    with pytest.raises(UsageError, match="no Spark here"):
+        try_out(pipeline("    sql: size(headers) > 1\n"), [])

@@ -1,7 +1,10 @@
 r"""Kafka records to event columns: the headers of binary mode, by position, without lambdas (spec 000).
 
 Columns say *event* only where `penstock.events` does, and reject only what it rejects. Of a few records they
-cannot tell: those have the code `undecided` and are no events here, see `UNDECIDED`.
+cannot tell, and those have the code `undecided`: structured events, whose data would lose its bytes; two
+content types, of which the binding takes the last; header names with line breaks or of more than 8 KiB, which
+one regular expression could not keep apart or read in time; broken attributes beside a null header, which is
+absent.
 """
 
 from __future__ import annotations
@@ -22,17 +25,9 @@ from penstock.pipeline.columns.legal import ILLEGAL, LONGEST_MEDIA_TYPE, is_lega
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["CODE", "REASON", "UNDECIDED", "binding_of", "decode", "is_own", "needed_extensions"]
+__all__ = ["CODE", "REASON", "binding_of", "decode", "is_own", "needed_extensions"]
 
 CODE, REASON = "_code", "_reason"
-UNDECIDED: Final = (
-    "structured mode: columns would lose the bytes of the data",
-    f"header names with line breaks, more than {LONGEST_MEDIA_TYPE} characters of content type, "
-    "or more than 8192 bytes of header names",
-    "content-type twice; repeated or misspelled attributes where a header is null",
-)
-"""The records of which columns cannot tell whether they are events."""
-
 _REASONS: Final = {
     "undecided": "columns cannot judge this record; restore it and read it in micro-batches",
     "unsupported-format": "no event format is registered for the content type",
