@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.assembly import Source, sources_of
 from penstock.pipeline.compile import Pipeline, check_pipeline, load_pipeline
 from penstock.pipeline.deadletter import restore
+from penstock.pipeline.job import Job, JobOptions, Progress, Watcher
 from penstock.pipeline.job.realtime import require_cores, require_real_time, start_real_time, stops
 from penstock.record import KafkaRecord
 
@@ -147,13 +149,41 @@ def await_records(consumer: Consumer, count: int, seconds: float) -> list[Any]:
 
 
 @pytest.mark.server
+def test_a_job_counts_at_each_boundary_and_ends_after_one(
+    kafka: Kafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    with topics(kafka, "job") as (source_topic, _, _), ExitStack() as stack:
+        producer = Producer(kafka.client_options())
+        for number in range(30):
+            producer.produce(source_topic, b'{"total":%d}' % (number * 10), headers=headers(f"e{number}"))
+        producer.produce(source_topic, b"plain")
+        assert producer.flush(30) == 0
+        pipeline = load_pipeline(write(tmp_path, "job", kafka.bootstrap))
+        pipeline = replace(pipeline, checkpoint=tmp_path / "checkpoints")
+        job = stack.enter_context(Job(pipeline, JobOptions(real_time=True, interval=5)))
+
+        class Stopper(Watcher):
+            def batch(self, progress: Progress) -> None:
+                if job.totals[progress.source].counts["n_in"] >= 31:
+                    job.stop()
+
+        job.watch(Stopper())
+        job.prepare()
+        job.run(spark)
+    (totals,) = job.totals.values()
+    assert {name: totals.counts[name] for name in ("n_in", "n_out", "n_dead", "n_unmatched")} == {
+        "n_in": 31, "n_out": 20, "n_dead": 1, "n_unmatched": 10,
+    }  # fmt: skip
+
+
+@pytest.mark.server
 def test_records_flow_and_malformed_ones_are_dead_letters(
     kafka: Kafka, spark: SparkSession, tmp_path: Path
 ) -> None:
     with topics(kafka, "quick") as (source_topic, out, dead):
         pipeline = load_pipeline(write(tmp_path, "quick", kafka.bootstrap))
         query = start_real_time(
-            spark, source_of(pipeline), pipeline, checkpoint=tmp_path / "checkpoint", interval="5 seconds"
+            spark, source_of(pipeline), pipeline, checkpoint=tmp_path / "checkpoint", interval=5
         )
         consumer = Consumer({**kafka.client_options(), "group.id": "quick", "auto.offset.reset": "earliest"})
         consumer.subscribe([out, dead])

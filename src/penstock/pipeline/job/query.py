@@ -41,7 +41,7 @@ def start_query(spark: SparkSession, prepared: Prepared, settings: JobOptions) -
         writer = write_batches(written, producers)
     writer = writer.queryName(source.name).option("checkpointLocation", str(prepared.checkpoint.folder))
     if settings.real_time:
-        return begin(writer)
+        return begin(writer, settings.interval)
     if settings.once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime="0 seconds").start()

@@ -15,7 +15,9 @@ from penstock.errors import PipelineError
 from penstock.pipeline.assembly import Source, stage_of
 from penstock.pipeline.columns.limits import cannot
 from penstock.pipeline.compile import CompiledRoute, Pipeline
-from penstock.pipeline.job.sinks import RECORD
+from penstock.pipeline.job.options import REAL_TIME_SECONDS, JobOptions
+from penstock.pipeline.job.sinks import RECORD, sink_options
+from penstock.pipeline.job.sources import read_records, reader_options
 from penstock.pipeline.stage import Stage
 from penstock.pipeline.typed.joints import has_writer, reader_of, reads_data
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIFFERENCES",
-    "INTERVAL",
     "begin",
     "require_cores",
     "require_real_time",
@@ -34,9 +35,6 @@ __all__ = [
     "start_real_time",
     "stops",
 ]
-
-INTERVAL: Final = "60 seconds"
-"""Between two checkpoints: each boundary costs 0.2 s, at this interval for one record in 300."""
 
 DIFFERENCES: Final = (
     "an event in structured mode is a dead letter with the code undecided, and so is a record with two "
@@ -107,13 +105,13 @@ def routed(records: DataFrame, stage: Stage, name: str) -> DataFrame:
     return outputs_of(records, stage, name).select(*RECORD)
 
 
-def begin(writer: DataStreamWriter, interval: str = INTERVAL) -> StreamingQuery:
+def begin(writer: DataStreamWriter, seconds: float = REAL_TIME_SECONDS) -> StreamingQuery:
     """Start a query in Real-Time Mode; what Spark refuses at once is our error."""
     from pyspark.errors import PySparkException
 
     try:
         writer = writer.outputMode("update").options(**_FAST_SINK)
-        return writer.trigger(realTime=interval).start()  # type: ignore[call-overload, no-any-return]
+        return writer.trigger(realTime=f"{seconds:g} seconds").start()  # type: ignore[call-overload, no-any-return]
     except PySparkException as exc:
         raise PipelineError(
             "Spark refused the query in Real-Time Mode",
@@ -128,14 +126,10 @@ def start_real_time(
     pipeline: Pipeline,
     *,
     checkpoint: Path | None = None,
-    interval: str = INTERVAL,
+    interval: float = REAL_TIME_SECONDS,
     starting: str = "earliest",
 ) -> StreamingQuery:
     """Start one source without the rest of a job: no survey, no fingerprint, no group."""
-    from penstock.pipeline.job.options import JobOptions
-    from penstock.pipeline.job.sinks import sink_options
-    from penstock.pipeline.job.sources import read_records, reader_options
-
     require_real_time(source, pipeline)
     settings = JobOptions(real_time=True)
     chosen = reader_options(source, settings, group=None, on_data_loss="stop", parallelism=1)
