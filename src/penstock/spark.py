@@ -22,6 +22,7 @@ from penstock.pipeline.frames.decode import decoded, events_of, kafka_shaped, re
 from penstock.pipeline.frames.encode import records_of
 from penstock.pipeline.frames.topics import Place, operation_of, read_topic, write_topic
 from penstock.pipeline.session import spark_session
+from penstock.pipeline.typed.frames import joints_of, typed_data
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,9 +48,23 @@ def events_from(records: DataFrame, *, data: str | StructType = "binary") -> Dat
     return with_data(events_of(decoded(kafka_shaped(records))), data)
 
 
-def rejects_from(records: DataFrame) -> DataFrame:
-    """Give the records that are no events: code, reason, key, value, headers and origin."""
-    return rejects_of(decoded(kafka_shaped(records)))
+def rejects_from(
+    records: DataFrame,
+    *,
+    contract: Contract | str | Path | None = None,
+    operation: str = "",
+    check: str = "message",
+    context: Context | None = None,
+) -> DataFrame:
+    """Give the records that are no events: code, reason, key, value, headers and origin.
+
+    With a contract they are held against an operation of it: what `read_events` of that operation leaves out.
+    """
+    shaped = kafka_shaped(records)
+    if contract is None:
+        return rejects_of(decoded(shaped))
+    place = operation_of(contract, operation, action="receive", context=context)
+    return rejects_of(decoded(shaped, *joints_of(place, check)))
 
 
 def to_records(
@@ -94,24 +109,22 @@ def read_events(
     operation: str,
     *,
     data: str | StructType = "binary",
+    check: str = "message",
     stream: bool = True,
     starting: Place = "earliest",
     ending: Place | None = None,
     context: Context | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Read the events of a `receive` operation: `read_records`, then `events_from`."""
-    records = read_records(
-        spark,
-        contract,
-        operation,
-        stream=stream,
-        starting=starting,
-        ending=ending,
-        context=context,
-        options=options,
-    )
-    return events_from(records, data=data)
+    """Read the events of a `receive` operation; plain records and Avro are read as a route reads them.
+
+    `data` is what `events_from` takes, or `typed`: the struct of the message's schema, a variant if there are
+    several. `check` is that of a route: none, message or schema; what does not fit is left to `rejects_from`.
+    """
+    place = operation_of(contract, operation, action="receive", context=context)
+    records = read_topic(spark, place, stream=stream, starting=starting, ending=ending, more=options or {})
+    events = events_of(decoded(kafka_shaped(records), *joints_of(place, check)))
+    return with_data(events, typed_data(place) if data == "typed" else data)
 
 
 def write_events(

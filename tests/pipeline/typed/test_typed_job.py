@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from penstock.config import load
+from penstock.config import Context, load
 from penstock.contract.schema_ids import (
     IdKind,
     SchemaId,
@@ -85,15 +85,19 @@ class Cluster:
         consumer.close()
         return found
 
-    def run(self, **routes: Any) -> Totals:
-        path = self.shop.pipeline(routes)
+    def context(self) -> Context:
         context = {
             "servers": {"kafka": {"kind": "kafka", "address": self.kafka.bootstrap}},
             "registry": {"address": self.registry.url},
         }
         (self.shop.folder / "penstock.yaml").write_text(json.dumps({"contexts": {"test": context}}))
-        config = load(start=self.shop.folder)
-        with Job(load_pipeline(path, context=config.context()), JobOptions(once=True)) as job:
+        found = load(start=self.shop.folder).context()
+        assert found is not None
+        return found
+
+    def run(self, **routes: Any) -> Totals:
+        path = self.shop.pipeline(routes)
+        with Job(load_pipeline(path, context=self.context()), JobOptions(once=True)) as job:
             job.prepare()
             job.run(self.spark)
             (totals,) = job.totals.values()
@@ -214,6 +218,22 @@ def _global_id(cluster: Cluster, topic: str) -> int:
 
     path = f"/apis/registry/v2/groups/default/artifacts/{cluster.topic(topic)}-value/versions"
     return int(httpx.get(f"{cluster.registry.apicurio_url}{path}").json()["versions"][0]["globalId"])
+
+
+def test_dataframes_have_the_types_of_the_contract(cluster: Cluster) -> None:
+    from penstock.spark import read_events, read_records, rejects_from
+
+    cluster.create("avro")
+    raw = cluster.serialized(V1, {"order": "o", "total": 2.5}, "avro")
+    cluster.produce("avro", [event("1", raw), event("2", b"broken"), event("3", raw, type="x")])
+    contract = cluster.shop.contract()
+    place = {"stream": False, "context": cluster.context()}
+    events = read_events(cluster.spark, contract, "onAvro", data="typed", **place)
+    assert dict(events.dtypes)["data"] == "struct<order:string,total:double,note:string>"
+    assert [(row.id, row.total) for row in events.select("id", "data.total").collect()] == [("1", 2.5)]
+    records = read_records(cluster.spark, contract, "onAvro", **place)
+    rejects = rejects_from(records, contract=contract, operation="onAvro", context=cluster.context())
+    assert [row.code for row in rejects.orderBy("origin.offset").collect()] == ["data-invalid", "no-message"]
 
 
 def test_json_schema_and_keys_are_checked_if_the_route_says_so(cluster: Cluster) -> None:
