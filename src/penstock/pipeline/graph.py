@@ -24,8 +24,17 @@ def _route_text(route: CompiledRoute, explained: Explanation | None) -> str:
     lines.append(f"       └─x {route.dead_letter_channel} (dead letters)")
     if explained is not None:
         lines += [f"     {line}" for line in route.plan.explain().splitlines()[1:]]
+        lines += [f"       {line}" for line in _function_lines(route)]
         lines += [f"       {line}" for line in _explanation_lines(explained)]
     return "\n".join(lines)
+
+
+def _function_lines(route: CompiledRoute) -> Iterator[str]:
+    call, delivery = route.document.apply, route.document.delivery
+    if call is not None:
+        bounds = f"{call.batch} events a call, at most {call.timeout} s and {call.memory} MB"
+        tries = f"tried again {delivery.retry} times" if delivery.retry else "not tried again"
+        yield f"apply {call.function}: {bounds}; {tries}, in order by {route.document.ordering}"
 
 
 def _explanation_lines(explained: Explanation) -> Iterator[str]:
@@ -61,6 +70,7 @@ def as_data(pipeline: Pipeline) -> list[dict[str, Any]]:
             "send": [{"server": target.server, "topic": target.topic} for target in route.send],
             "deadLetters": route.dead_letter_channel,
             "plan": route.plan.explain(),
+            "function": route.document.apply.function if route.document.apply else None,
             **_explained_data(explained[route.name]),
         }
         for route in pipeline.routes

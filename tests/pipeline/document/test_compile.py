@@ -125,6 +125,7 @@ routes:
 def test_the_drawings_name_topics_routes_and_dead_letters() -> None:
     pipeline = load_pipeline(SHOP / "pipeline.yaml")
     text = as_text(pipeline, explain=True)
+    assert "apply functions:enrich: 100 events a call, at most 30 s and 512 MB; tried again 5 times" in text
     assert "orders.placed (kafka)" in text
     assert "├─> orders.large (kafka)" in text
     assert "where type = 'com.shop.order.placed'" in text
