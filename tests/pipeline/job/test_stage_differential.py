@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,9 +21,9 @@ from penstock.pipeline.plan.nodes import And, Node, Not, Or, Type
 from penstock.pipeline.plan.route import Assignment, Expiry, ExpressionKey, RoutePlan, SimpleKey, Tombstones
 from penstock.pipeline.plan.route import Mode as RouteMode
 from penstock.pipeline.plan.sql import parse_sql
-from penstock.pipeline.ports import Target
+from penstock.pipeline.ports import Invoked, Routed, Target
 from penstock.pipeline.stage import COUNTERS, Stage, StageRoute
-from penstock.record import KafkaRecord
+from penstock.record import Headers, KafkaRecord
 
 NOW = 1_767_225_600_000_000
 
@@ -270,6 +271,45 @@ def test_the_stage_gives_what_the_reference_gives(
         for found in (topics, expected[0]):
             found["all"] = sorted(found.get("all", []), key=repr)
     assert topics == expected[0]
+
+
+def twice(events: Sequence[Routed]) -> list[Invoked]:
+    """Emit each event twice, but none for those of type b, and dead letters for those of type c."""
+    outcomes = {"b": Invoked(), "c": Invoked(code="refused", reason="by the function")}
+    return [outcomes.get(each.event.type, Invoked(events=(each.event, each.event))) for each in events]
+
+
+def plainly(event: CloudEvent, key: bytes | None, headers: Headers) -> KafkaRecord:
+    return KafkaRecord(key=key, value=event.data_bytes, headers=(("type", event.type.encode()), *headers))
+
+
+@given(plans(), st.lists(records(), min_size=1, max_size=20), st.booleans())
+def test_functions_and_writers_get_what_the_reference_gives(
+    plan: RoutePlan, records: list[KafkaRecord], function: bool
+) -> None:
+    route = StageRoute(
+        plan=plan,
+        targets=(Target(topic="out", writer=None if function else plainly),),
+        dead=Target(topic="dead"),
+        invoker=twice if function else None,
+    )
+    stage = Stage(pipeline="shop", routes=(route,), dead=Target(topic="dead"))
+    batch = batch_of(records)
+    with the_reference_alone():
+        expected = outputs(stage, batch)
+    assert outputs(stage, batch) == expected
+
+
+@pytest.mark.parametrize(("expiry", "written"), [(Expiry.KEEP, 3), (Expiry.DISCARD, 1)])
+def test_expired_events_are_counted_either_way(expiry: Expiry, written: int) -> None:
+    headers = (("ce_specversion", b"1.0"), ("ce_id", b"1"), ("ce_source", b"/s"), ("ce_type", b"a"))
+    times = [b"2025-01-01T00:00:00Z", b"2025-01-01T01:00:00+01:00", b"2027-01-01T00:00:00Z"]
+    batch = batch_of([KafkaRecord(headers=(*headers, ("ce_expirytime", time))) for time in times])
+    plan = RoutePlan(name="r", expiry=expiry)
+    route = StageRoute(plan=plan, targets=(Target(topic="out"),), dead=Target(topic="dead"))
+    topics, counts = outputs(Stage(pipeline="shop", routes=(route,), dead=Target(topic="dead")), batch)
+    assert len(topics["out"]) == written
+    assert counts["n_expired"] == 2
 
 
 def test_the_columns_do_the_work_where_they_can() -> None:
