@@ -2,7 +2,7 @@
 
 The same wire-level clients, written here, against both: fixed bytes out, no client library in the way. A
 rebalance is timed from the first JoinGroup of 50 members, who all know their ids, to the last SyncGroup
-answer, over 200 partitions. Commits are one partition each, on 16 connections, one at a time on each. Replay
+answer, over 200 partitions. Commits are one partition each, on 64 connections, one at a time on each. Replay
 and takeover are only ours. Alternating rounds on one machine; servers and clients share its cores.
 """
 
@@ -36,7 +36,7 @@ from penstock.gateway.pulsar.offsets_log import OffsetsLog, mark_record
 from penstock.wire.kafka.apis import is_flexible, response_header_tags
 from table import Report
 
-MEMBERS, PARTITIONS, CONNECTIONS = 50, 200, 16
+MEMBERS, PARTITIONS, CONNECTIONS = 50, 200, 64
 CREATE, COMMIT, FIND, JOIN, BEAT, SYNC = 19, 8, 10, 11, 12, 14
 NOT_YET, REBALANCING = {14, 15, 16}, 27
 LIMIT = 60.0
@@ -57,11 +57,14 @@ class Wire:
         return await self.ask_raw(key, version, encoded(key, version, fields))
 
     async def ask_raw(self, key: int, version: int, frame: bytes) -> Any:
-        self._writer.write(frame)
-        size = struct.unpack(">i", await self._reader.readexactly(4))[0]
-        data = await self._reader.readexactly(size)
+        data = await self.exchange(frame)
         begin = 4 + len(response_header_tags(key, version))
         return entity_reader(load_response_schema(key, version))(data, begin)[0]
+
+    async def exchange(self, frame: bytes) -> bytes:
+        self._writer.write(frame)
+        size = struct.unpack(">i", await self._reader.readexactly(4))[0]
+        return await self._reader.readexactly(size)
 
     def close(self) -> None:
         self._writer.close()
@@ -169,19 +172,22 @@ async def commits(bootstrap: str, seconds: float) -> float:
     group = f"bench-{secrets.token_hex(4)}"
     where = await coordinator(bootstrap, group)
 
-    async def work(partition: int, until: float) -> int:
-        wire, done = await Wire.open(where), 0
+    async def work(wire: Wire, partition: int) -> int:
+        done = 0
         row = {"partition_index": partition, "committed_offset": 5, "committed_metadata": ""}
         fields = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": ""}
         frame = encoded(COMMIT, 7, fields | {"topics": [{"name": topic, "partitions": [row]}]})
         while time.perf_counter() < until:
-            found = await wire.ask_raw(COMMIT, 7, frame)
-            done += found.topics[0].partitions[0].error_code == 0
+            # The error code is the end of an answer about one partition.
+            done += (await wire.exchange(frame)).endswith(b"\0\0")
         wire.close()
         return done
 
+    wires = [await Wire.open(where) for _ in range(CONNECTIONS)]
+    await until_committed(bootstrap, group, topic)
     started = time.perf_counter()
-    counts = await asyncio.gather(*(work(each, started + seconds) for each in range(CONNECTIONS)))
+    until = started + seconds
+    counts = await asyncio.gather(*(work(wire, number) for number, wire in enumerate(wires)))
     return sum(counts) / (time.perf_counter() - started)
 
 
@@ -325,7 +331,7 @@ async def measure(report: Report, kafka: Kafka, pulsar: Pulsar) -> None:
             for name, bootstrap in sides.items():
                 taken, rate = (
                     await rebalance(bootstrap),
-                    await commits(bootstrap, 0.5 if report.quick else 2.0),
+                    await commits(bootstrap, 1.0 if report.quick else 2.0),
                 )
                 if number:
                     times[name].append(taken)
