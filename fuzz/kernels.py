@@ -20,9 +20,12 @@ import numpy as np
 
 with atheris.instrument_imports(include=["penstock"]):
     from penstock.errors import WireError
+    from penstock.events.jsontext import loads
     from penstock.gateway.mapping import entry_to_batch, to_kafka, to_pulsar
     from penstock.wire.framing import FrameBuffer
     from penstock.wire.kafka import decode_request, decode_request_header, read_batches
+    from penstock.wire.kernels import json as scanner
+    from penstock.wire.kernels.json_tokens import NOT_JSON
     from penstock.wire.pulsar import decode_command, read_entry
 
 GUARD = 64
@@ -108,7 +111,26 @@ def frames(data: bytes) -> None:
             pass
 
 
-TARGETS = (records, entries, entry, command, request, batches, frames)
+# The paths a and a[0]: three nodes, then two edges.
+TRIE = (6, -1, 11, 0, -1, 1, 0, 0, 1, 2, -1, 1, 0, 0, 4, -1)
+
+
+def json(data: bytes) -> None:
+    """JSON that is called valid must be JSON, and what is called broken must not be."""
+    offsets, rows = np.array([0, len(data)], np.int64), np.zeros(1, np.int64)
+    status, found = np.zeros(1, np.int64), np.zeros(2 * scanner.FIELDS, np.int64)
+    names, stack = np.frombuffer(b"a", np.uint8), np.zeros(scanner.STACK_SIZE, np.int64)
+    array = np.frombuffer(data, np.uint8)
+    scanner.scan_json(array, offsets, rows, np.array(TRIE, np.int64), names, status, found, stack)
+    try:
+        loads(data)
+    except ValueError:
+        assert status[0] != scanner.VALID, "called valid and is not JSON"
+    else:
+        assert status[0] != NOT_JSON, "called broken and is JSON"
+
+
+TARGETS = (records, entries, entry, command, request, batches, frames, json)
 
 
 def one_input(data: bytes) -> None:
