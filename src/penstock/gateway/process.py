@@ -36,6 +36,7 @@ from penstock.gateway.pulsar.partition import Partition
 from penstock.gateway.pulsar.storage import PulsarStorage
 from penstock.gateway.server import Server
 from penstock.gateway.startup import check_broker
+from penstock.wire.kafka.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from penstock.wire.kafka.requests import prepare_request
 
 __all__ = ["Gateway", "Listener", "Options", "guess_admin", "run"]
@@ -44,6 +45,7 @@ log = logging.getLogger("penstock.gateway")
 
 _DRAIN: Final = 10.0
 _READY_WITHIN: Final = 2.0
+_FIRST_ASKED: Final = (API_VERSIONS, METADATA, PRODUCE, FETCH)
 _OBJECTS_UNTIL_COLLECTION: Final = 50_000
 _ADMIN_PORTS: Final = {False: ("http", 8080), True: ("https", 8443)}
 
@@ -137,6 +139,7 @@ class Gateway:
         self._health = Health(
             {"/metrics": self._metrics_page, "/healthz": self._healthz, "/readyz": self._readyz}
         )
+        self._preparing: asyncio.Task[None] | None = None
         self.serving = False
         """Whether it is ready for clients."""
 
@@ -148,8 +151,8 @@ class Gateway:
             await self._client.check()
             for warning in await self._check_broker():
                 log.warning("%s", warning)
-            for handler in HANDLERS.values():
-                prepare_request(handler.key, handler.highest)
+            for key in _FIRST_ASKED:
+                prepare_request(key, HANDLERS[key].highest)
             if self.options.metrics is not None:
                 self.metrics_address = await _listen(self._health.start, self.options.metrics)
             services = self._services()
@@ -163,6 +166,7 @@ class Gateway:
             await self.drain(0.0)
             raise
         self.serving = True
+        self._preparing = asyncio.create_task(_prepare_rest())
         log.info("%s", self._greeting())
 
     async def _check_broker(self) -> list[str]:
@@ -177,6 +181,8 @@ class Gateway:
     async def drain(self, timeout: float = _DRAIN) -> None:
         """Take no more connections, finish what is under way, close."""
         self.serving = False
+        if self._preparing is not None:
+            self._preparing.cancel()
         # First of all: members that wait are sent on, and the other gateways need not wait for our silence.
         await self._cursor_sync.close()
         await self._groups.close()
@@ -273,6 +279,13 @@ class Gateway:
             offsets_learnt=learnt,
             undecodable=dict(self._storage.undecodable),
         )
+
+
+async def _prepare_rest() -> None:
+    """Load what reads the other requests while clients are served already, a little at a time."""
+    for handler in HANDLERS.values():
+        prepare_request(handler.key, handler.highest)
+        await asyncio.sleep(0)
 
 
 async def _listen(start: Callable[[str, int], Any], address: Host) -> Host:

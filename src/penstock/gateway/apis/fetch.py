@@ -74,7 +74,8 @@ async def _read(wanted: list[_Wanted], request: Request, services: Services) -> 
     reads = [_read_one(each, max(0, min(left, each.max_bytes)), services) for each in wanted]
     found: list[Slice | ErrorCode] = []
     empty = True
-    for result in await asyncio.gather(*reads):
+    # A task for each partition is worth it only if there are several.
+    for result in [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads):
         kept = result
         if isinstance(result, Slice) and result.batches:
             # KIP-74: the first batch is given however large it is.

@@ -33,6 +33,7 @@ log = logging.getLogger("penstock.gateway")
 _PRODUCERS: Final = 64
 """Pulsar producers kept open in one partition; the least used is closed first."""
 _UNKNOWN_OFFSET: Final = -1
+_NO_BYTES: Final = memoryview(b"")
 
 
 @dataclass(slots=True, eq=False)
@@ -121,7 +122,8 @@ class Writer:
         if self._closed:
             self._refuse(job, _gone())
         elif self._sender is not None or not self._send_now(job):
-            job.batch = batch.kept()
+            # What was converted is not read again.
+            job.batch = batch.kept() if job.entry is None else batch._replace(data=_NO_BYTES)
             self._jobs.append(job)
             if self._sender is None:
                 self._sender = asyncio.create_task(self._send_all())
