@@ -34,7 +34,7 @@ def _function_lines(route: CompiledRoute) -> Iterator[str]:
     if call is not None:
         bounds = f"{call.batch} events a call, at most {call.timeout} s and {call.memory} MB"
         tries = f"tried again {delivery.retry} times" if delivery.retry else "not tried again"
-        yield f"apply {call.function}: {bounds}; {tries}, in order by {route.document.ordering}"
+        yield f"apply {call.function}: {bounds}; {tries}, ordering {route.document.ordering}"
 
 
 def _explanation_lines(explained: Explanation) -> Iterator[str]:

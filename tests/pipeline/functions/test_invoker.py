@@ -128,6 +128,10 @@ def test_a_key_function_sees_the_output(invoker: Make, routed: MakeRouted) -> No
 def test_a_key_function_alone_leaves_the_event_as_it_is(invoker: Make, routed: MakeRouted) -> None:
     (result,) = invoker(None, key="key_of")([routed(1)])
     assert (result.events[0].id, result.keys) == ("e1", (b"k-e1",))
+    (thrown,) = invoker(None, key="throwing_key")([routed(1)])
+    assert thrown.code == "function-error"
+    assert thrown.reason.startswith("Traceback (most recent call last):\n  File")
+    assert "user_functions.py" in thrown.reason.splitlines()[1]
     (wrong,) = invoker(None, key="bad_key")([routed(1)])
     assert (wrong.code, wrong.reason) == (
         "function-result",

@@ -20,7 +20,6 @@ from penstock.pipeline.functions.frames import dump, read_frame, write_frame
 from penstock.pipeline.functions.logs import InvocationLog
 from penstock.pipeline.functions.parcels import opened
 from penstock.pipeline.functions.program import LONGEST_TEXT, Program, legible, load_function
-from penstock.pipeline.functions.program import __file__ as program_file
 from penstock.pipeline.functions.progress import Progress, ProgressMark
 
 __all__ = ["main"]
@@ -85,12 +84,12 @@ def _failed(code: str, reason: str, progress: Progress) -> bytes:
 def _traceback(exc: BaseException) -> str:
     """Write an exception as Python does, without the frames of this package."""
     trace = exc.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in _OURS:
+    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == _HERE:
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(exc), exc, trace))[-LONGEST_TEXT:]
 
 
-_OURS = {__file__, program_file}
+_HERE = os.path.dirname(__file__)
 
 if __name__ == "__main__":
     main(sys.argv[1:])

@@ -88,7 +88,7 @@ def _key(function: KeyFunction | None, event: CloudEvent) -> bytes | None:
         return None
     key = function(event)
     if key is None or isinstance(key, bytes):
-        return key
+        return None if key is None else bytes(key)
     if isinstance(key, str):
         return key.encode()
     raise UsageError(f"the key is a {type(key).__name__}", next="return bytes, text or None")

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.errors import PipelineError, WireError
+from penstock.errors import MachineError, PipelineError, WireError
 from penstock.pipeline.functions.frames import LENGTH, dump, length_of, load
 from penstock.pipeline.functions.parcels import Parcel
 from penstock.pipeline.functions.progress import NOWHERE, ProgressMark
@@ -132,21 +132,19 @@ class _Running:
         self._megabytes = megabytes
         theirs_in, self._to = _pipe()
         self._from, theirs_out = _pipe()
-        with tempfile.TemporaryFile() as shared:
-            shared.truncate(ProgressMark.SIZE)
-            self._mark = ProgressMark(shared.fileno())
-            self._mark.write(NOWHERE)
-            given = (theirs_in, theirs_out, shared.fileno())
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "penstock.pipeline.functions.child", *map(str, given)],
-                stdin=subprocess.DEVNULL,
-                pass_fds=given,
-                env=_environment(settings.path),
-                start_new_session=True,
-            )
-        os.close(theirs_in)
-        os.close(theirs_out)
         os.set_blocking(self._to, False)
+        try:
+            with tempfile.TemporaryFile() as shared:
+                shared.truncate(ProgressMark.SIZE)
+                self._mark = ProgressMark(shared.fileno())
+                self._process = _popen((theirs_in, theirs_out, shared.fileno()), settings.path)
+        except OSError as exc:
+            os.close(self._to)
+            os.close(self._from)
+            raise MachineError(f"the process of a function cannot be started: {exc}") from exc
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
 
     def ask(self, frame: bytes, seconds: float) -> Any:
         """Send a frame and wait for the answer; a Failure, and the end of the child, if none comes."""
@@ -246,6 +244,16 @@ class _Stopped(Exception):
         super().__init__(code)
         self.code = code
         self.reason = reason
+
+
+def _popen(given: tuple[int, ...], path: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "penstock.pipeline.functions.child", *map(str, given)],
+        stdin=subprocess.DEVNULL,
+        pass_fds=given,
+        env=_environment(path),
+        start_new_session=True,  # not for it are signals to the worker's group; its own can be killed
+    )
 
 
 def _pipe() -> tuple[int, int]:

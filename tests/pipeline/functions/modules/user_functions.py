@@ -229,5 +229,9 @@ def key_of(event: CloudEvent) -> str | bytes | None:
     return {"text": "k-" + event.id, "bytes": b"\xff", "none": None}[event.get("keyed") or "text"]
 
 
+def throwing_key(event: CloudEvent) -> str:
+    raise KeyError("region")
+
+
 def bad_key(event: CloudEvent) -> int:
     return 7
