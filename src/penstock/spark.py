@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config import Context
-from penstock.contract import Contract
+from penstock.contract import Contract, load
 from penstock.events import Mode
 from penstock.pipeline.frames.decode import decoded, events_of, kafka_shaped, rejects_of, with_data
 from penstock.pipeline.frames.encode import records_of
 from penstock.pipeline.frames.topics import Place, operation_of, read_topic, write_topic
 from penstock.pipeline.session import spark_session
 from penstock.pipeline.typed.frames import joints_of, typed_data
+from penstock.pipeline.typed.joints import writer_of
+from penstock.pipeline.typed.schemas import Schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -141,8 +143,11 @@ def write_events(
 ) -> StreamingQuery | None:
     """Write events by a `send` operation, at least once: a batch now, a stream by the query that is given.
 
-    A stream needs a `checkpoint`; `trigger` is what Spark's own `trigger` takes.
+    Events are written as the messages of the operation: Avro with its schema id, plain records, else as
+    CloudEvents in the `mode`. A stream needs a `checkpoint`; `trigger` is what Spark's own `trigger` takes.
     """
-    place = operation_of(contract, operation, action="send", context=context)
-    records = to_records(events, mode=mode, key=key)
+    known = contract if isinstance(contract, Contract) else load(Path(contract))
+    place = operation_of(known, operation, action="send", context=context)
+    writer = writer_of(place, known, Schemas())
+    records = records_of(events, mode=Mode(mode), key=key, keep_errors=False, writer=writer)
     return write_topic(records, place, checkpoint=checkpoint, trigger=trigger or {}, more=options or {})

@@ -221,9 +221,9 @@ def _global_id(cluster: Cluster, topic: str) -> int:
 
 
 def test_dataframes_have_the_types_of_the_contract(cluster: Cluster) -> None:
-    from penstock.spark import read_events, read_records, rejects_from
+    from penstock.spark import read_events, read_records, rejects_from, write_events
 
-    cluster.create("avro")
+    cluster.create("avro", "wide")
     raw = cluster.serialized(V1, {"order": "o", "total": 2.5}, "avro")
     cluster.produce("avro", [event("1", raw), event("2", b"broken"), event("3", raw, type="x")])
     contract = cluster.shop.contract()
@@ -231,6 +231,12 @@ def test_dataframes_have_the_types_of_the_contract(cluster: Cluster) -> None:
     events = read_events(cluster.spark, contract, "onAvro", data="typed", **place)
     assert dict(events.dtypes)["data"] == "struct<order:string,total:double,note:string>"
     assert [(row.id, row.total) for row in events.select("id", "data.total").collect()] == [("1", 2.5)]
+    write_events(events, contract, "toWide", context=cluster.context())
+    (wide,) = cluster.read("wide")
+    schema_id, body = decode_payload(wide.value or b"", width=8)
+    narrow = encode_payload(SchemaId(number=schema_id.number), body)
+    assert cluster.deserialized(KafkaRecord(value=narrow), "wide")["total"] == 2.5
+    assert (wide.key, dict(wide.headers)["content-type"]) == (b"key", b"application/avro")
     records = read_records(cluster.spark, contract, "onAvro", **place)
     rejects = rejects_from(records, contract=contract, operation="onAvro", context=cluster.context())
     assert [row.code for row in rejects.orderBy("origin.offset").collect()] == ["data-invalid", "no-message"]

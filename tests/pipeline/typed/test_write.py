@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from fastavro import parse_schema, schemaless_reader
 
@@ -19,12 +20,14 @@ from penstock.contract.selection import Selector
 from penstock.errors import CannotEncode, UnknownSchemas
 from penstock.events import CloudEvent, absent
 from penstock.events.bindings.kafka import KafkaBinding
+from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.assembly import sources_of, stage_of
 from penstock.pipeline.compile import check_pipeline, load_pipeline
+from penstock.pipeline.stage import read_cloud_events
 from penstock.pipeline.typed.form import Form
 from penstock.pipeline.typed.joints import writer_of
 from penstock.pipeline.typed.schemas import Schemas
-from penstock.pipeline.typed.write import ContractWriter
+from penstock.pipeline.typed.write import ContractWriter, write_batch
 
 EVENT = CloudEvent(
     {"id": "1", "source": "/s", "type": "com.shop.order", "datacontenttype": "application/json"},
@@ -188,6 +191,21 @@ def test_decimals_keep_their_digits() -> None:
     record = ContractWriter(operation="to", forms=(form,), written={})(event, None, ())
     read = schemaless_reader(io.BytesIO(record.value or b""), parse_schema(schema), None)
     assert str(read) == "1234567890.12345678901234567890"
+
+
+def test_a_batch_is_written_row_by_row(shop: Any, registry: FakeRegistry) -> None:
+    records = [KafkaBinding().encode(each) for each in (EVENT, EVENT.replace({"type": "x"}))]
+    headers = [[{"key": k, "value": v} for k, v in (*r.headers, ("app", b"1"))] for r in records]
+    batch = pa.RecordBatch.from_pydict(
+        {"value": pa.array([r.value for r in records], pa.binary()), "headers": pa.array(headers, HEADERS)}
+    )
+    schemas = Schemas(open=registry.open)  # type: ignore[arg-type]
+    writer = writer_of(shop.operation("toAvro"), shop.contract(), schemas)
+    assert writer is not None
+    written = write_batch(read_cloud_events(batch), writer)
+    assert written.code.to_pylist() == [None, "cannot-encode"]
+    assert decode_payload(written.value[0].as_py())[0] == SchemaId(number=1)
+    assert {"key": "app", "value": b"1"} in written.headers[0].as_py()
 
 
 # The driver's schemas

@@ -16,8 +16,10 @@ from penstock.events.rules import REQUIRED, is_name
 from penstock.pipeline.arrow.batch import EventColumns
 from penstock.pipeline.arrow.certain import certainly_valid
 from penstock.pipeline.arrow.decode import HEADERS
-from penstock.pipeline.arrow.encode import encode_batch
+from penstock.pipeline.arrow.encode import Records, encode_batch
 from penstock.pipeline.frames.table import ATTRIBUTES, attributes_of
+from penstock.pipeline.ports import Writer
+from penstock.pipeline.typed.write import write_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -45,6 +47,8 @@ class Encoder:
 
     mode: Mode
     strict: bool
+    writer: Writer | None = None
+    """Writes events as the messages of an operation; None: as CloudEvents in the mode."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do what `mapInArrow` asks for."""
@@ -57,7 +61,7 @@ class Encoder:
         if problems and self.strict:
             raise next(iter(problems.values()))
         kept = np.setdiff1d(np.arange(rows), np.array(list(problems), dtype=np.int64))
-        written = encode_batch(_events(attributes, batch).take(pa.array(kept)), KafkaBinding(mode=self.mode))
+        written = self._encoded(_events(attributes, batch).take(pa.array(kept)))
         if self.strict and written.code.null_count < len(kept):
             raise UsageError(f"an event cannot be written: {written.reason.drop_null()[0].as_py()}")
         places = np.full(rows, -1, dtype=np.int64)
@@ -74,6 +78,11 @@ class Encoder:
             pa.array(reasons, pa.utf8()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=_OUTPUT)
+
+    def _encoded(self, events: EventColumns) -> Records:
+        if self.writer is None:
+            return encode_batch(events, KafkaBinding(mode=self.mode))
+        return write_batch(events, self.writer)
 
 
 def _events(attributes: Mapping[str, pa.StringArray], batch: pa.RecordBatch) -> EventColumns:
@@ -119,7 +128,14 @@ def _problem(attributes: Mapping[str, pa.StringArray], data: pa.BinaryArray, row
     return None
 
 
-def records_of(frame: DataFrame, *, mode: Mode, key: str | Column | None, keep_errors: bool) -> DataFrame:
+def records_of(
+    frame: DataFrame,
+    *,
+    mode: Mode,
+    key: str | Column | None,
+    keep_errors: bool,
+    writer: Writer | None = None,
+) -> DataFrame:
     """Give key, value and headers of the events of a frame; `keep_errors` adds code and reason."""
     from pyspark.sql import functions as F
 
@@ -132,7 +148,8 @@ def records_of(frame: DataFrame, *, mode: Mode, key: str | Column | None, keep_e
     columns.append(chosen.cast("string").cast("binary").alias("key"))
     headers = _optional(frame, "headers", "array<struct<key:string,value:binary>>")
     columns += [_data(frame).alias("data"), headers.alias("headers")]
-    written = frame.select(*columns).mapInArrow(Encoder(mode=mode, strict=not keep_errors), _DDL)
+    encoder = Encoder(mode=mode, strict=not keep_errors, writer=writer)
+    written = frame.select(*columns).mapInArrow(encoder, _DDL)
     return written if keep_errors else written.select(*_RECORD)
 
 

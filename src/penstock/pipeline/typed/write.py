@@ -6,19 +6,25 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
+
+import pyarrow as pa
 
 from penstock.errors import CannotEncode, InvalidEvent
 from penstock.events import CloudEvent, absent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.reading import Mode
+from penstock.pipeline.arrow.batch import EventColumns
+from penstock.pipeline.arrow.decode import HEADERS
+from penstock.pipeline.arrow.encode import Records, event_at
 from penstock.pipeline.plain import PlainWriter
+from penstock.pipeline.ports import Writer
 from penstock.pipeline.typed.avro import avro_from_json
 from penstock.pipeline.typed.form import CLOUDEVENTS, Form, Written, choose
 from penstock.pipeline.typed.frame import Frame, without_ids
 from penstock.record import Headers, KafkaRecord
 
-__all__ = ["ContractWriter"]
+__all__ = ["ContractWriter", "write_batch"]
 
 _AVRO_TYPE: Final = "application/avro"
 _JSON_TYPE: Final = "application/json"
@@ -52,6 +58,33 @@ class ContractWriter:
         if self.is_plain:
             return PlainWriter()(event, key, headers)
         return _BINARY.encode(event, key=key, headers=headers)
+
+
+def write_batch(events: EventColumns, writer: Writer) -> Records:
+    """Write every event of a batch by a writer; keys are not its business here."""
+    rows = [
+        _written(event_at(events, row), _pairs(events.foreign[row].as_py()), writer)
+        for row in range(events.rows)
+    ]
+    headers = [[{"key": name, "value": value} for name, value in record.headers] for record, _ in rows]
+    problems = [problem for _, problem in rows]
+    return Records(
+        value=pa.array([record.value for record, _ in rows], pa.binary()),
+        headers=pa.array(headers, HEADERS),
+        code=pa.array([problem and "cannot-encode" for problem in problems], pa.utf8()),
+        reason=pa.array(problems, pa.utf8()),
+    )
+
+
+def _written(event: CloudEvent, headers: Headers, writer: Writer) -> tuple[KafkaRecord, str | None]:
+    try:
+        return writer(event, None, headers), None
+    except CannotEncode as exc:
+        return KafkaRecord(), str(exc)
+
+
+def _pairs(headers: list[dict[str, Any]] | None) -> Headers:
+    return tuple((pair["key"], pair["value"]) for pair in headers or ())
 
 
 def _envelope(form: Form) -> KafkaBinding:
