@@ -62,7 +62,7 @@ class Routed:
     key: bytes | None
     headers: Headers
     record: KafkaRecord
-    """The record as it was read."""
+    """Key and origin of the record as it was read; value and headers may be left out."""
     origin: tuple[str, str] | None = None
     """Source and id of the event as it was read; None if they are still those of the event."""
 

@@ -174,9 +174,9 @@ class Stage:
             kept.events.foreign.to_pylist(),
             origins,
             kept.events.structured.to_pylist(),
+            _places(batch, picked),
         )
-        for row, event, key, foreign, origin, structured in zip(*columns, strict=True):
-            record = _record(batch, row)
+        for row, event, key, foreign, origin, structured, record in zip(*columns, strict=True):
             routed = Routed(event=event, key=key, headers=_pairs(foreign), record=record, origin=origin)
             null = event.data is absent and not route.plan.writes_no_data_as_event
             self._leave(route, _Leaving(routed, structured, null, row), batch, rows)
@@ -254,7 +254,7 @@ class Stage:
         for number, event in enumerate(invoked.events):
             null = event.data is absent and not route.plan.writes_no_data_as_event
             routed = _as_emitted(leaving.routed, invoked, number)
-            self._write(route, event, replace(leaving, routed=routed, null_value=null), batch, rows)
+            self._write(route, event, _Leaving(routed, leaving.structured, null, leaving.row), batch, rows)
         if invoked.code is not None:
             self._bury(route, invoked.code, invoked.reason, batch, leaving.row, rows, invoked.attempts)
         elif not invoked.events:
@@ -356,9 +356,19 @@ class Stage:
 
 def _as_emitted(routed: Routed, invoked: Invoked, number: int) -> Routed:
     """Give the key and the headers with which the n-th event leaves."""
+    if invoked.keys is None and invoked.headers is None:
+        return routed
     key = routed.key if invoked.keys is None else invoked.keys[number]
     headers = routed.headers if invoked.headers is None else invoked.headers[number]
     return replace(routed, key=key, headers=headers)
+
+
+def _places(batch: pa.RecordBatch, rows: pa.IntegerArray) -> Iterator[KafkaRecord]:
+    """Give key and origin of records, column by column."""
+    names = ("key", "topic", "partition", "offset", "timestamp")
+    columns = (batch.column(name).take(rows).to_pylist() for name in names)
+    for key, topic, partition, offset, timestamp in zip(*columns, strict=True):
+        yield KafkaRecord(key=key, topic=topic, partition=partition, offset=offset, timestamp=timestamp)
 
 
 def _record(batch: pa.RecordBatch, row: int) -> KafkaRecord:
