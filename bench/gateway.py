@@ -420,6 +420,16 @@ def started(stack: ExitStack, *servers: Server) -> None:
             stack.callback(server.close)
 
 
+def ready_after(gateway: Gateway, *, keep: bool = False) -> float:
+    """Start a gateway; give the seconds until it is ready for clients."""
+    began = time.perf_counter()
+    gateway.start()
+    ready = time.perf_counter() - began
+    if not keep:
+        gateway.close()
+    return ready
+
+
 def side_of(gateway: Gateway, broker: Pulsar) -> Side:
     return Side("gateway", gateway.bootstrap, {"gateway": gateway.pid or 0, "broker": broker.pid or 0})
 
@@ -434,10 +444,11 @@ def main() -> None:
             durable=False, heap_mb=512, direct_mb=DIRECT_MB, full_jit=True, settings=BOUNDED | CACHED
         )
         started(stack, kafka, broker)
+        # The first one on a new cluster makes the topics of the groups.
+        first_ready = ready_after(Gateway(broker))
         gateway = Gateway(broker)
-        began = time.perf_counter()
-        started(stack, gateway)
-        ready = time.perf_counter() - began
+        stack.callback(gateway.close)
+        ready = ready_after(gateway, keep=True)
         bench = Bench(
             report,
             Side("kafka", kafka.bootstrap, {"broker": kafka.pid or 0}),
@@ -453,7 +464,9 @@ def main() -> None:
         bench.requests()
         bench.latency()
         bench.memory()
+        report.row("ready for clients, on a new cluster", "gateway", f"{first_ready:.1f} s", "", "")
         report.row("ready for clients", "gateway", f"{ready:.1f} s", "", "")
+        report.figure("ready for clients on a new cluster, s", first_ready)
         report.goal("ready for clients, s", ready, 2.0, at_least=False)
     if not report.quick:
         synced(report)
@@ -469,7 +482,7 @@ def synced(report: Report) -> None:
         started(stack, gateway)
         side, count = side_of(gateway, broker), 300_000
         walls = []
-        for _ in range(4):
+        for _ in range(6):
             with side.topic() as topic:
                 walls.append(timed(side, lambda: produce(side, topic, count, b"x" * 100)).wall)
         rate = count / statistics.median(walls[1:])
