@@ -32,7 +32,10 @@ class Load:
     """A producer that writes numbers until it is told to stop, and notes what was acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str, **options: Any) -> None:
-        patient = {"delivery.timeout.ms": 120_000, "linger.ms": 2, "retry.backoff.ms": 100}
+        # One request under way: librdkafka has the next one ready, and sends it before it repeats one that
+        # was answered with an error. So that the order says something, no request may time out.
+        waits = {"request.timeout.ms": 110_000, "socket.timeout.ms": 115_000}
+        patient = {"delivery.timeout.ms": 120_000, "linger.ms": 2, "retry.backoff.ms": 100, **waits}
         quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "log_level": 0}
         self.topic = topic
         self.acknowledged: dict[int, int | None] = {}
