@@ -256,15 +256,15 @@ class KafkaAdmin:
     def _count(self, topic: str) -> int:
         """Count the records."""
         return self._when_elected(
-            topic, lambda: self._offsets(topic, "latest") - self._offsets(topic, "earliest")
+            f"topic {topic}", lambda: self._offsets(topic, "latest") - self._offsets(topic, "earliest")
         )
 
-    def _when_elected(self, topic: str, look: Callable[[], _T]) -> _T:
-        """Look again for a while: a topic that is a moment old has no leaders to ask yet."""
+    def _when_elected(self, subject: str, look: Callable[[], _T]) -> _T:
+        """Try again for a while: a topic, or the topic of groups, that is a moment old has no leaders yet."""
         end = monotonic() + self._connect_timeout
         while True:
             try:
-                with self._translated(f"topic {topic}"):
+                with self._translated(subject):
                     return look()
             except ClusterError as exc:
                 if monotonic() >= end or not any(word in (exc.why or "") for word in _ELECTING):
@@ -367,7 +367,7 @@ UNREACHABLE: Final = frozenset(
         "REQUEST_TIMED_OUT",
     }
 )
-_ELECTING: Final = ("NOT_LEADER", "LEADER_NOT_AVAILABLE")
+_ELECTING: Final = ("NOT_LEADER", "LEADER_NOT_AVAILABLE", "COORDINATOR")
 _AUTHENTICATION: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
 _ADVICE: Final[Mapping[frozenset[str], str]] = {
     _AUTHENTICATION: "correct the credentials of this server in the context",

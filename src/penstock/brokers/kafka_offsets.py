@@ -52,25 +52,29 @@ class KafkaOffsets(KafkaAdmin):
         """Give what a group has committed for a topic."""
         from confluent_kafka import ConsumerGroupTopicPartitions
 
-        with self._translated(f"group {group}"):
-            futures = self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout
-            )
+        asked = [ConsumerGroupTopicPartitions(group)]
+
+        def look() -> Offsets:
+            futures = self._client.list_consumer_group_offsets(asked, request_timeout=self._timeout)
             found = futures[group].result(self._timeout).topic_partitions
-        return {part.partition: part.offset for part in found if part.topic == topic and part.offset >= 0}
+            return {part.partition: part.offset for part in found if part.topic == topic and part.offset >= 0}
+
+        return self._when_elected(f"group {group}", look)
 
     def commit(self, group: str, topic: str, offsets: Offsets) -> None:
         """Commit offsets for a group that has no members."""
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
         places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-        with self._translated(f"group {group}"):
-            futures = self._client.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, places)], request_timeout=self._timeout
-            )
+        asked = [ConsumerGroupTopicPartitions(group, places)]
+
+        def write() -> None:
+            futures = self._client.alter_consumer_group_offsets(asked, request_timeout=self._timeout)
             for part in futures[group].result(self._timeout).topic_partitions:
                 if part.error is not None:
                     raise KafkaException(part.error)
+
+        self._when_elected(f"group {group}", write)
 
     def _ends(self, topic: str, which: str) -> Offsets:
         from confluent_kafka import TopicPartition
@@ -86,7 +90,7 @@ class KafkaOffsets(KafkaAdmin):
             answers = self._client.list_offsets(asked, request_timeout=self._timeout)
             return {part.partition: answers[part].result(self._timeout).offset for part in parts}
 
-        return self._when_elected(topic, look)
+        return self._when_elected(f"topic {topic}", look)
 
 
 def _unless_unsupported(exc: ClusterError) -> str | None:
