@@ -18,7 +18,7 @@ from penstock.pipeline.compile import Pipeline, check_pipeline
 from penstock.pipeline.functions.invoker import FunctionInvoker
 from penstock.pipeline.functions.process import Settings
 from penstock.pipeline.functions.receipts import Receipts
-from penstock.pipeline.job import JobOptions, Progress, delivery_of
+from penstock.pipeline.job import Job, JobOptions, Progress, delivery_of
 from penstock.pipeline.job.failure import failure
 from penstock.pipeline.job.groups import Committer, group_of
 from penstock.pipeline.job.metrics import Metrics
@@ -224,3 +224,24 @@ def test_what_spark_tells_of_a_batch(latest: str | None, lag: int) -> None:
     (progress,) = heard
     assert (progress.batch, progress.lag, progress.seconds, progress.end) == (7, lag, 1.5, {0: 10})
     assert (progress.start, progress.records, progress.counts["n_in"]) == ({}, 10, 3)
+
+
+def query_that_says(message: str, data: bool = False) -> Any:
+    return SimpleNamespace(status={"message": message, "isDataAvailable": data})
+
+
+@pytest.mark.parametrize(
+    ("message", "data", "idle"),
+    [
+        ("Waiting for data to arrive", False, True),
+        ("Waiting for next trigger", True, False),
+        ("Getting offsets from KafkaV2", False, False),
+        ("Initializing sources", False, False),
+    ],
+)
+def test_a_job_is_idle_when_its_sources_answer_that_there_is_nothing(
+    message: str, data: bool, idle: bool, pipeline: Pipeline
+) -> None:
+    job = Job(pipeline, JobOptions(until_idle=0.0))
+    assert job._idle({"s": query_that_says(message, data)}) is idle
+    assert Job(pipeline, JobOptions())._idle({"s": query_that_says(message, data)}) is False
