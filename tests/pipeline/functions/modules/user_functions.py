@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,38 +57,10 @@ def tries(batch: EventBatch) -> Iterator[object]:
         yield event if so_far > (event.attribute_int("retries") or 0) else Retry("not yet")
 
 
-def throws(batch: EventBatch) -> Iterator[Event]:
-    for event in batch:
-        if is_bad(event):
-            raise ValueError(f"cannot take {event.id} \udfff")
-        yield event
-
-
 def throws_at_the_end(batch: EventBatch) -> list[Event]:
     if any(map(is_bad, list(batch))):
         raise ValueError("one of them is bad")
     return list(batch)
-
-
-def leaves(batch: EventBatch) -> Iterator[Event]:
-    for event in batch:
-        if is_bad(event):
-            sys.exit(3)
-        yield event
-
-
-def exits(batch: EventBatch) -> Iterator[Event]:
-    for event in batch:
-        if is_bad(event):
-            os._exit(3)
-        yield event
-
-
-def dies(batch: EventBatch) -> Iterator[Event]:
-    for event in batch:
-        if is_bad(event):
-            os.abort()
-        yield event
 
 
 def hangs(batch: EventBatch) -> Iterator[Event]:
@@ -101,13 +73,13 @@ def hangs(batch: EventBatch) -> Iterator[Event]:
 def eats(batch: EventBatch) -> Iterator[Event]:
     for event in batch:
         while is_bad(event):
-            LEAK.append(os.urandom(1 << 20))
+            LEAK.append(b"x" * (1 << 20))
         yield event
 
 
 def leaks(batch: EventBatch) -> Iterator[CloudEvent]:
     for event in batch:
-        LEAK.append(os.urandom(40 << 20))
+        LEAK.append(b"x" * (40 << 20))
         yield event.to_cloudevent().replace({"pid": str(os.getpid())})
 
 
@@ -129,6 +101,50 @@ def floods_the_log(batch: EventBatch) -> Iterator[Event]:
         yield event
 
 
+def leave(event: Event) -> object:
+    sys.exit(3)
+
+
+def end(event: Event) -> object:
+    os._exit(3)
+
+
+def die(event: Event) -> object:
+    os.abort()
+
+
+def throw(event: Event) -> object:
+    raise ValueError(f"cannot take {event.id} \udfff")
+
+
+def break_a_rule(event: Event) -> object:
+    return CloudEvent.unchecked({**event.to_cloudevent().attributes, "Not-Legal": "x"})
+
+
+def forge(event: Event) -> object:
+    """Write an answer of its own into the pipe to the worker."""
+    write_frame(int(sys.argv[2]), dump(("hello", 1)))
+    return time.sleep(60)
+
+
+MISDEEDS: dict[str, Callable[[Event], object]] = {
+    "leave": leave,
+    "end": end,
+    "die": die,
+    "throw": throw,
+    "return an object": lambda event: object(),
+    "emit what is no JSON": lambda event: event.to_cloudevent().replace(data=Json(object())),
+    "break a rule": break_a_rule,
+    "flood": lambda event: event.to_cloudevent().replace(data=bytes(3 << 20)),
+    "forge": forge,
+}
+
+
+def misbehaves(batch: EventBatch) -> Iterator[object]:
+    for event in batch:
+        yield MISDEEDS.get(str(event.attribute("bad")), lambda event: event)(event)
+
+
 def forgets(batch: EventBatch) -> list[Event]:
     return [event for event in batch if not is_bad(event)]
 
@@ -140,37 +156,6 @@ def never_ends(batch: EventBatch) -> Iterator[Event]:
 
 def returns_nothing(batch: EventBatch) -> None:
     list(batch)
-
-
-def returns_objects(batch: EventBatch) -> Iterator[Any]:
-    for event in batch:
-        yield object() if is_bad(event) else event
-
-
-def unwritable(batch: EventBatch) -> Iterator[CloudEvent]:
-    for event in batch:
-        value: Any = object() if is_bad(event) else 1
-        yield event.to_cloudevent().replace(data=Json(value))
-
-
-def illegal(batch: EventBatch) -> Iterator[CloudEvent]:
-    for event in batch:
-        attributes = dict(event.to_cloudevent().attributes)
-        yield CloudEvent.unchecked({**attributes, "Not-Legal": "x"} if is_bad(event) else attributes)
-
-
-def floods(batch: EventBatch) -> Iterator[CloudEvent]:
-    for event in batch:
-        yield event.to_cloudevent().replace(data=bytes(3 << 20 if is_bad(event) else 1))
-
-
-def forges(batch: EventBatch) -> Iterator[Event]:
-    """Write an answer of its own into the pipe to the worker."""
-    for event in batch:
-        if is_bad(event):
-            write_frame(int(sys.argv[2]), dump(("hello", 1)))
-            time.sleep(60)
-        yield event
 
 
 def prints(batch: EventBatch) -> Iterator[Event]:
