@@ -218,7 +218,7 @@ def batch_of(records: list[KafkaRecord]) -> pa.RecordBatch:
 
 @contextmanager
 def the_reference_alone() -> Iterator[None]:
-    with patch.object(by_columns, "can_scan", lambda: False):
+    with patch.object(by_columns, "_can", lambda plan: False):
         yield
 
 

@@ -41,6 +41,21 @@ class EventColumns:
     types: Mapping[str, pa.UInt8Array] = field(default_factory=dict)
     """Marks of declared types by extension name; an extension that is not here is text in every row."""
 
+    @classmethod
+    def empty(cls) -> EventColumns:
+        """Give no events."""
+        headers = pa.list_(pa.struct([("key", pa.utf8()), ("value", pa.binary())]))
+        return cls(
+            rows=0,
+            attributes={},
+            data=pa.array([], pa.binary()),
+            data_is_json=pa.array([], pa.bool_()),
+            structured=pa.array([], pa.bool_()),
+            code=pa.array([], pa.utf8()),
+            reason=pa.array([], pa.utf8()),
+            foreign=pa.array([], headers),
+        )
+
     def take(self, rows: pa.IntegerArray) -> EventColumns:
         """Give some of the rows, in this order."""
         return EventColumns(

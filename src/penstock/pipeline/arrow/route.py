@@ -104,13 +104,25 @@ def route_batch(
 # Which events
 
 
-_cannot = lru_cache(maxsize=64)(cannot)
+@lru_cache(maxsize=64)
+def _can(plan: RoutePlan) -> bool:
+    """Say whether columns can do a route: nothing stops it, and Arrow has a kernel for every step."""
+    if not can_scan() or cannot(plan):
+        return False
+    nothing = EventColumns.empty()
+    columns = Columns(nothing, 0, find_paths(nothing.data, np.empty(0, dtype=np.int64), plan.paths))
+    try:
+        for expression in plan.expressions:
+            evaluate(expression, columns)
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 def _guarded(plan: RoutePlan, columns: Columns, alive: Mask) -> _Judged:
     """Test what does not need the data."""
     none = np.zeros(len(alive), dtype=bool)
-    if not can_scan() or _cannot(plan):
+    if not _can(plan):
         return _Judged(plan, alive.copy(), none, none)
     expired, unsure = _expired(plan, columns)
     true, untrue = _tested(plan.guard, columns)
