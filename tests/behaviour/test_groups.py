@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -549,3 +551,110 @@ def test_every_version_finds_the_coordinator(wire: Any, group: str) -> None:
     several = wire.ask(FIND, 6, key_type=0, coordinator_keys=[group, f"{group}-b"]).coordinators
     assert [each.key for each in several] == [group, f"{group}-b"]
     assert all(each.error_code == NONE and each.node_id in nodes for each in several)
+
+
+# By several clients in one group
+
+
+# kafka-python reads its schemas by functions that Python 3.11 has deprecated.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.slow
+def test_different_clients_share_one_group(cluster: Any, wire: Any, batch: Any, group: str) -> None:
+    """librdkafka, aiokafka and kafka-python in one group: each gets its share, every record is read."""
+    topic = filled(wire, batch, 10, partitions=6)
+    stop = threading.Event()
+    read: dict[str, set[tuple[int, int]]] = {"librdkafka": set(), "aiokafka": set(), "kafka-python": set()}
+    owned: dict[str, set[int]] = {name: set() for name in read}
+    readers = {"librdkafka": by_librdkafka, "aiokafka": by_aiokafka, "kafka-python": by_kafka_python}
+    threads = [
+        threading.Thread(target=reader, args=(cluster.bootstrap, topic, group, read[name], owned[name], stop))
+        for name, reader in readers.items()
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        until(lambda: sorted(map(len, owned.values())) == [2, 2, 2] and not set.intersection(*owned.values()))
+        until(lambda: len(set.union(*read.values())) == 60)
+        row = wire.produce(topic, batch([{"value": b"more"}]), partition=3)
+        assert row.error_code == NONE
+        until(lambda: (3, 10) in set.union(*read.values()))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(WITHIN)
+    assert not any(thread.is_alive() for thread in threads)
+    until(lambda: state_of(wire, group) == "Empty")
+
+
+Seen = set[tuple[int, int]]
+
+
+def by_librdkafka(
+    bootstrap: str, topic: str, group: str, read: Seen, owned: set[int], stop: threading.Event
+) -> None:
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    settings |= {"partition.assignment.strategy": "roundrobin", "log_level": 0}
+    consumer = Consumer({**settings, "session.timeout.ms": 10_000, "heartbeat.interval.ms": 300})
+    consumer.subscribe([topic])
+    while not stop.is_set():
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            read.add((message.partition(), message.offset()))
+        replace(owned, (each.partition for each in consumer.assignment()))
+    consumer.close()
+
+
+def by_aiokafka(
+    bootstrap: str, topic: str, group: str, read: Seen, owned: set[int], stop: threading.Event
+) -> None:
+    from aiokafka import AIOKafkaConsumer
+    from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+    async def work() -> None:
+        consumer = AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            partition_assignment_strategy=(RoundRobinPartitionAssignor,),
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=300,
+        )
+        await consumer.start()
+        try:
+            while not stop.is_set():
+                for part, messages in (await consumer.getmany(timeout_ms=100)).items():
+                    read.update((part.partition, message.offset) for message in messages)
+                replace(owned, (each.partition for each in consumer.assignment()))
+        finally:
+            await consumer.stop()
+
+    asyncio.run(work())
+
+
+def by_kafka_python(
+    bootstrap: str, topic: str, group: str, read: Seen, owned: set[int], stop: threading.Event
+) -> None:
+    from kafka import KafkaConsumer
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[RoundRobinPartitionAssignor],
+        session_timeout_ms=10_000,
+        heartbeat_interval_ms=300,
+    )
+    while not stop.is_set():
+        for part, messages in consumer.poll(timeout_ms=100).items():
+            read.update((part.partition, message.offset) for message in messages)
+        replace(owned, (each.partition for each in consumer.assignment()))
+    consumer.close()
+
+
+def replace(owned: set[int], now: Iterable[int]) -> None:
+    found = set(now)
+    owned &= found
+    owned |= found
