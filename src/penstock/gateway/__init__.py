@@ -10,6 +10,7 @@
 | ports | what handlers ask of the storage behind them; Pulsar and the in-memory twin serve it |
 | entities | rare answers from plain values |
 | mapping | Kafka batches to Pulsar entries and back |
+| groups | consumer groups: a pure state machine and its shell |
 | pulsar | the ports served by a Pulsar cluster |
 | process | a whole gateway from its options, and its life |
 | startup | the settings that a broker needs, and the advice for each |

@@ -81,7 +81,15 @@ _NUMBERED: Final = (
         line="managedLedgerMinLedgerRolloverTimeMinutes=0",
     ),
 )
-WANTED: Final = (*_INDEXED, *_ALWAYS)
+_CURSORS: Final = (
+    Wanted(
+        setting="acknowledgmentAtBatchIndexLevelEnabled",
+        is_right=_is("true"),
+        otherwise="the Pulsar cursor of a group stands before a batch of which it has read a part",
+        line="acknowledgmentAtBatchIndexLevelEnabled=true",
+    ),
+)
+WANTED: Final = (*_INDEXED, *_ALWAYS, *_CURSORS)
 """For offsets by the index."""
 WANTED_PACKED: Final = (*_NUMBERED, *_ALWAYS)
 """For packed offsets."""

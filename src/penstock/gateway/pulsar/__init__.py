@@ -15,4 +15,10 @@
 | tail | one reader of a partition, converting entries to batches as they come |
 | partition | one partition: writer, readers, its start and its end |
 | storage | all of it as the ports of the gateway |
+| membership | which gateways live, by what they say through a topic; the lease of this one |
+| cluster | the live gateways as the nodes of a Kafka cluster |
+| coordinators | which gateway coordinates which groups: takes, proves and lets go |
+| offsets_log | one partition of the offsets topic, written by one gateway at a time |
+| cursors | the cursor of a group at an offset, also inside a batch |
+| cursor_sync | committed offsets become cursors, period by period, and what others do to them |
 """
