@@ -20,6 +20,7 @@ from penstock.pipeline.assembly import Source, sources_of
 from penstock.pipeline.compile import Pipeline, check_pipeline, load_pipeline
 from penstock.pipeline.deadletter import restore
 from penstock.pipeline.job import Job, JobOptions, Progress, Watcher
+from penstock.pipeline.job.failure import failure
 from penstock.pipeline.job.realtime import require_cores, require_real_time, start_real_time, stops
 from penstock.record import KafkaRecord
 
@@ -105,6 +106,13 @@ def test_differences_have_to_be_accepted(tmp_path: Path) -> None:
         require_real_time(source, pipeline)
     assert "structured mode" in str(caught.value.why)
     assert "accept-differences: true" in str(caught.value.next)
+
+
+def test_what_spark_refuses_later_is_told_in_our_words() -> None:
+    refused = "[STREAMING_REAL_TIME_MODE.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST] MapInArrowExec is not supported"
+    found = failure(RuntimeError(refused), "kafka-orders", {})
+    assert found.what == "Spark refused the query in Real-Time Mode"
+    assert "MapInArrowExec" in str(found.why)
 
 
 class OneCore:

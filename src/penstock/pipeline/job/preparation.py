@@ -79,11 +79,11 @@ def _leave_none_behind(sources: Sequence[Source], folder: Path, settings: JobOpt
 
 def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> Prepared:
     group = group_of(source, pipeline, settings.group)
+    if settings.real_time:
+        require_real_time(source, pipeline)
     schemas = Schemas()
     stage = stage_of(source, pipeline, schemas)
     check_functions(stage)
-    if settings.real_time:
-        require_real_time(source, pipeline)
     found = survey(source, stage, clusters)
     checkpoint = Checkpoint(folder=Path(pipeline.checkpoint).absolute() / source.name)
     notes = (*_compare(source, found, checkpoint, settings), *_without_group(source, group))
