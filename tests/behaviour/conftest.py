@@ -236,8 +236,10 @@ class GatewayThread:
         port: int = 0,
         settings: Any = None,
         groups: bool = False,
+        patience: float = 30.0,
         **storage: Any,
     ) -> None:
+        self._patience = patience
         self._settings = settings
         self._has_groups = groups
         self.loop = asyncio.new_event_loop()
@@ -250,6 +252,7 @@ class GatewayThread:
 
     async def _start(self, service_url: str, admin_url: str, port: int, options: dict[str, Any]) -> str:
         from penstock.brokers.pulsar import Admin, Host, PulsarClient
+        from penstock.brokers.pulsar.options import Options as Patience
         from penstock.gateway.dispatch import advertised
         from penstock.gateway.groups.group import Limits
         from penstock.gateway.groups.ports import NoGroups
@@ -260,7 +263,8 @@ class GatewayThread:
         from penstock.gateway.pulsar.storage import PulsarStorage
         from penstock.gateway.server import Server
 
-        self.client, self.admin = PulsarClient(service_url), Admin(admin_url)
+        patience = Patience(send_timeout=self._patience, open_timeout=self._patience)
+        self.client, self.admin = PulsarClient(service_url, options=patience), Admin(admin_url)
         self.storage = storage = PulsarStorage(self.client, self.admin, names=Names(), **options)
         self.groups = PulsarGroups(self.client, self.admin, limits=Limits(initial_delay=0.0))
         self.server = Server(

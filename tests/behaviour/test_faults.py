@@ -137,7 +137,7 @@ def mortal() -> Iterator[Pulsar]:
 
 
 def test_pulsar_dies_and_comes_back_under_load(mortal: Pulsar, start_gateway: Any) -> None:
-    gateway = start_gateway(mortal.service_url, mortal.admin_url)
+    gateway = start_gateway(mortal.service_url, mortal.admin_url, patience=110.0)
     make(gateway.bootstrap, "exact", "plain")
     exact = Load(gateway.bootstrap, "exact", **{"enable.idempotence": True})
     plain = Load(gateway.bootstrap, "plain", **{"max.in.flight": 1})
