@@ -19,6 +19,7 @@ from penstock.gateway.mapping import (
     Undecodable,
     batch_to_entry,
     entry_to_batch,
+    hole,
     placeholder,
     to_kafka,
     to_pulsar,
@@ -474,6 +475,15 @@ def test_a_timestamp_beyond_64_bits_is_refused() -> None:
     batch = kafka_batch([Record(0, None, None, ()), Record(5, None, None, ())])
     error = refused(with_head(batch, base_timestamp=2**63 - 5))
     assert "record 1 has a timestamp" in str(error)
+
+
+def test_a_hole_is_a_batch_without_records() -> None:
+    batch = hole(5, 9)
+    [read] = read_batches(batch.data)
+    read.check()
+    assert (read.base_offset, read.last_offset_delta, read.record_count) == (5, 3, 0)
+    assert (batch.base_offset, batch.next_offset, batch.record_count) == (5, 9, 0)
+    assert bytes(read.records(0)) == b""
 
 
 def test_a_zip_bomb_is_refused_before_it_takes_memory() -> None:
