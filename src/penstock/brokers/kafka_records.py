@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, sleep
 from typing import Any, Final
 
+from penstock.brokers.start import Start, StartKind
 from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
 from penstock.record import KafkaRecord
 
-__all__ = ["publish", "scan"]
+__all__ = ["follow", "publish", "scan"]
 
 _CHUNK: Final = 1000
 _BETWEEN_LOOKS: Final = 0.1
@@ -42,8 +43,69 @@ def scan(
         consumer.close()
 
 
+def follow(
+    options: Mapping[str, str],
+    topic: str,
+    start: Start,
+    *,
+    until_end: bool = False,
+    patience: float = 30.0,
+) -> Iterator[KafkaRecord]:
+    """Give the records of a topic from a place on, as they come; with `until_end` only what is there now."""
+    consumer = _client("Consumer", options, {"group.id": _GROUP, "enable.auto.commit": "false"})
+    try:
+        marks = _watermarks(consumer, topic, patience)
+        begin = _begin(consumer, topic, start, marks, patience)
+        if until_end:
+            ends = {
+                number: (begin[number], high) for number, (_, high) in marks.items() if begin[number] < high
+            }
+            yield from _read(consumer, topic, ends, patience)
+        else:
+            yield from _endless(consumer, topic, begin)
+    finally:
+        consumer.close()
+
+
+def _begin(
+    consumer: Any, topic: str, start: Start, marks: Mapping[int, tuple[int, int]], patience: float
+) -> dict[int, int]:
+    """Give the first offset to read of each partition."""
+    from confluent_kafka import TopicPartition
+
+    if start.kind is StartKind.TIME:
+        asked = [TopicPartition(topic, number, start.number) for number in marks]
+        found = {each.partition: each.offset for each in consumer.offsets_for_times(asked, patience)}
+        return {number: found[number] if found[number] >= 0 else high for number, (_, high) in marks.items()}
+    places = {
+        StartKind.BEGINNING: lambda low, high: low,
+        StartKind.END: lambda low, high: high,
+        StartKind.LAST: lambda low, high: max(low, high - start.number),
+        StartKind.OFFSET: lambda low, high: min(max(low, start.number), high),
+    }
+    return {number: places[start.kind](*mark) for number, mark in marks.items()}
+
+
+def _endless(consumer: Any, topic: str, begin: Mapping[int, int]) -> Iterator[KafkaRecord]:
+    from confluent_kafka import KafkaError, TopicPartition
+
+    consumer.assign([TopicPartition(topic, number, offset) for number, offset in begin.items()])
+    while True:
+        for message in consumer.consume(_CHUNK, _BETWEEN_LOOKS):
+            error = message.error()
+            if error is None:
+                yield _record(message)
+            elif error.code() != KafkaError._PARTITION_EOF:
+                raise ClusterError(f"cannot read topic {topic}", why=error.str())
+
+
 def _ends(consumer: Any, topic: str, patience: float) -> dict[int, tuple[int, int]]:
     """Look where each partition begins and ends now; partitions without records are left out."""
+    marks = _watermarks(consumer, topic, patience)
+    return {number: mark for number, mark in marks.items() if mark[0] < mark[1]}
+
+
+def _watermarks(consumer: Any, topic: str, patience: float) -> dict[int, tuple[int, int]]:
     from confluent_kafka import KafkaException
 
     try:
@@ -51,10 +113,9 @@ def _ends(consumer: Any, topic: str, patience: float) -> dict[int, tuple[int, in
         if found.error is not None:
             why, advice = found.error.str(), "penstock plan shows what is missing"
             raise ClusterError(f"cannot read topic {topic}", why=why, next=advice)
-        marks = {number: _marks(consumer, topic, number, patience) for number in sorted(found.partitions)}
+        return {number: _marks(consumer, topic, number, patience) for number in sorted(found.partitions)}
     except KafkaException as exc:
         raise Unreachable(f"cannot look at topic {topic}", why=exc.args[0].str()) from exc
-    return {number: mark for number, mark in marks.items() if mark[0] < mark[1]}
 
 
 def _marks(consumer: Any, topic: str, number: int, patience: float) -> tuple[int, int]:

@@ -65,6 +65,8 @@ VERBS: Mapping[str, Verb] = {
     "package": Verb("penstock.cli.package:command", "Pack a pipeline for a Spark cluster", "Pipeline"),
     "dlq": Verb("penstock.cli.dlq:app", "Look at dead letters and bring records back", "Pipeline"),
     "gateway": Verb("penstock.cli.gateway:command", "Serve Kafka clients from Pulsar", "Gateway"),
+    "publish": Verb("penstock.cli.publish:command", "Send events to Kafka or Pulsar", "Events"),
+    "tail": Verb("penstock.cli.tail:command", "Show the events of a topic as they come", "Events"),
     "event": Verb("penstock.cli.event:app", "Encode, decode, check and convert events offline", "Events"),
     "context": Verb("penstock.cli.context:app", "List, show and choose sets of servers", "Settings"),
     "config": Verb("penstock.cli.config:app", "Show every setting with its origin", "Settings"),

@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.config import Context, Security
+from penstock.config import Server as KnownServer
 from penstock.contract.credentials import Connection
 from penstock.contract.protocols import family_of
 from penstock.contract.servers import SecurityScheme, Server
 from penstock.contract.topics import fill
 from penstock.errors import ContractError
 
-__all__ = ["MECHANISMS", "connect", "connect_registry"]
+__all__ = ["MECHANISMS", "connect", "connect_registry", "connect_server"]
 
 SECURE: Final = frozenset({"kafka-secure", "pulsar+ssl", "pulsar-secure", "https"})
 
@@ -43,7 +44,13 @@ def connect(
     tls = server.protocol.lower() in SECURE
     if context is None or name not in context.server_names:
         return Connection(address=_address(name, server), tls=tls, mechanism=mechanism, token_url=token_url)
-    known = context.server(name)
+    return connect_server(context.server(name), tls=tls, mechanism=mechanism, token_url=token_url)
+
+
+def connect_server(
+    known: KnownServer, *, tls: bool = False, mechanism: str | None = None, token_url: str | None = None
+) -> Connection:
+    """Give the connection to a server of a context; a document may say more of it."""
     return replace(
         _from_context(known.security, tls, mechanism),
         address=known.address,

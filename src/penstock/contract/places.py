@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.config import Context
-from penstock.contract.connections import connect
+from penstock.contract.connections import connect, connect_server
 from penstock.contract.credentials import Connection
 from penstock.contract.document import Contract
 from penstock.contract.meaning import choose_server, topics_of
 from penstock.contract.protocols import family_of
 from penstock.errors import ContractError, UsageError
 
-__all__ = ["Place", "dead_letter_channels", "place_of"]
+__all__ = ["Place", "dead_letter_channels", "place_of", "topic_place"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,27 @@ def place_of(
         connection=connect(chosen, described, (), context),
         topic=str(topic),
     )
+
+
+def topic_place(topic: str, server: str | None, context: Context) -> Place:
+    """Give a topic that no contract names, on a server of the context; the only one if none is named."""
+    names = context.server_names
+    if server is None and len(names) != 1:
+        raise UsageError(f"on which server is {topic}?", next=f"name one of: {', '.join(names) or 'none'}")
+    known = context.server(server or names[0])
+    name = topic if known.kind != "pulsar" or "://" in topic else _persistent(topic)
+    return Place(
+        channel=topic,
+        server=known.name,
+        protocol=known.kind,
+        connection=connect_server(known),
+        topic=name,
+    )
+
+
+def _persistent(topic: str) -> str:
+    """Write the short name of a Pulsar topic in full, as Pulsar's tools read it."""
+    return f"persistent://{topic}" if topic.count("/") else f"persistent://public/default/{topic}"
 
 
 def dead_letter_channels(contract: Contract) -> tuple[str, ...]:

@@ -1,0 +1,208 @@
+"""`penstock publish`: CloudEvents from lines, a file or flags to a topic of Kafka or Pulsar."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.places import (
+    PlaceName,
+    ServerName,
+    find_place,
+    kafka_options,
+    mode_of,
+    pulsar_client,
+)
+from penstock.errors import EventError, MachineError, UsageError
+
+if TYPE_CHECKING:
+    from penstock.contract.places import Place
+    from penstock.events import CloudEvent, Json
+    from penstock.record import KafkaRecord, PulsarMessage
+
+__all__ = ["command"]
+
+
+class ContentMode(StrEnum):
+    """How an event lies in its record."""
+
+    BINARY = "binary"
+    STRUCTURED = "structured"
+
+
+Source = Annotated[
+    str | None, typer.Argument(metavar="[FILE]", help="Events in the JSON format, one a line; - is stdin.")
+]
+
+
+def command(
+    place: PlaceName,
+    file: Source = None,
+    type_: Annotated[str | None, typer.Option("--type", help="One event of this type, by flags.")] = None,
+    source: Annotated[str, typer.Option(help="Its source.")] = "/penstock/publish",
+    id_: Annotated[str | None, typer.Option("--id", help="Its id; a random one if not given.")] = None,
+    subject: Annotated[str | None, typer.Option(help="Its subject.")] = None,
+    data: Annotated[str | None, typer.Option(help="Its data; @FILE reads a file.")] = None,
+    content_type: Annotated[str, typer.Option("--content-type", help="Of its data.")] = "application/json",
+    attributes: Annotated[
+        list[str] | None, typer.Option("-A", "--attribute", metavar="NAME=VALUE", help="One more attribute.")
+    ] = None,
+    mode: Annotated[
+        ContentMode | None, typer.Option(help="The content mode; else as the contract says.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The key of the records.")] = None,
+    headers: Annotated[
+        list[str] | None, typer.Option("-H", "--header", metavar="NAME=VALUE", help="One more header.")
+    ] = None,
+    tombstone: Annotated[
+        bool, typer.Option("--tombstone", help="A null value under --key, no event.")
+    ] = False,
+    server: ServerName = None,
+) -> None:
+    """Send events to a channel, an operation or a topic, and wait until the broker has them."""
+    found, contract = find_place(place, server)
+    extra = _pairs(headers)
+    if tombstone:
+        sent = _send(found, [None], "binary", key or _wants_key(), extra)
+    else:
+        events = _one(type_, source, id_, subject, data, content_type, attributes) if type_ else _lines(file)
+        sent = _send(found, events, mode.value if mode else mode_of(place, contract), key, extra)
+    output.talk(f"{sent} sent to {found.topic} on {found.server}")
+
+
+def _wants_key() -> str:
+    raise UsageError("a tombstone has a key", next="give --key")
+
+
+def _send(
+    place: Place,
+    events: Sequence[CloudEvent | None],
+    mode: str,
+    key: str | None,
+    extra: Mapping[str, str],
+) -> int:
+    senders: dict[str, Callable[..., int]] = {"kafka": _to_kafka, "gateway": _to_kafka, "pulsar": _to_pulsar}
+    if place.protocol not in senders:
+        raise UsageError(f"{place.server} speaks {place.protocol}", next="name a Kafka or Pulsar server")
+    return senders[place.protocol](place, events, mode, key, extra)
+
+
+def _to_kafka(
+    place: Place, events: Sequence[CloudEvent | None], mode: str, key: str | None, extra: Mapping[str, str]
+) -> int:
+    from penstock.brokers.kafka_records import publish
+    from penstock.events import KafkaBinding, Mode
+    from penstock.record import KafkaRecord
+
+    own = tuple((name, value.encode()) for name, value in extra.items())
+
+    def records() -> Iterator[KafkaRecord]:
+        binding = KafkaBinding(mode=Mode(mode))
+        for event in events:
+            if event is None:
+                yield KafkaRecord(key=(key or "").encode(), headers=own, topic=place.topic)
+            else:
+                yield replace(binding.encode(event, key=key, headers=own), topic=place.topic)
+
+    return publish(kafka_options(place.connection), records())
+
+
+def _to_pulsar(
+    place: Place, events: Sequence[CloudEvent | None], mode: str, key: str | None, extra: Mapping[str, str]
+) -> int:
+    from penstock.brokers.pulsar_messages import publish
+    from penstock.events import Mode, PulsarBinding
+    from penstock.record import PulsarMessage
+
+    own = tuple(extra.items())
+
+    def messages() -> Iterator[PulsarMessage]:
+        binding = PulsarBinding(mode=Mode(mode))
+        for event in events:
+            if event is None:
+                yield PulsarMessage(payload=None, key=key, properties=own)
+            else:
+                yield binding.encode(event, key=key, properties=own)
+
+    async def send() -> int:
+        async with pulsar_client(place.connection) as client:
+            return await publish(client, place.topic, messages())
+
+    return asyncio.run(send())
+
+
+# Where events come from
+
+
+def _one(
+    type_: str,
+    source: str,
+    id_: str | None,
+    subject: str | None,
+    data: str | None,
+    content_type: str,
+    attributes: list[str] | None,
+) -> list[CloudEvent]:
+    from penstock.events import CloudEvent
+
+    given: dict[str, Any] = {"id": id_ or str(uuid.uuid4()), "source": source, "type": type_}
+    given |= {"subject": subject} if subject is not None else {}
+    given |= {"datacontenttype": content_type} if data is not None else {}
+    made = CloudEvent({**given, **_pairs(attributes)})
+    return [made if data is None else made.replace(data=_data(data, content_type))]
+
+
+def _data(text: str, content_type: str) -> bytes | Json:
+    from penstock.events import Json
+    from penstock.events.jsontext import loads
+
+    raw = _raw(text[1:]) if text.startswith("@") else text.encode()
+    if content_type.partition(";")[0].strip() != "application/json":
+        return raw
+    try:
+        return Json(loads(raw))
+    except ValueError as exc:
+        raise UsageError(f"the data is not JSON: {exc}", next="correct it, or give --content-type") from exc
+
+
+def _lines(file: str | None) -> list[CloudEvent]:
+    """Read every event before the first is sent: a bad line sends nothing."""
+    from penstock.events import FORMATS
+
+    if file is None and sys.stdin.isatty():
+        raise UsageError("there is no event", next="give --type, or events in a file or on stdin")
+    made, refused = [], 0
+    for number, line in enumerate(_raw(file or "-").splitlines(), 1):
+        try:
+            made += [FORMATS.named("json").decode(line)] if line.strip() else []
+        except EventError as error:
+            refused += 1
+            error.where = f"line {number}"
+            output.error(error)
+    if refused:
+        raise UsageError(f"{refused} lines are no events; nothing was sent", next="correct them")
+    return made
+
+
+def _raw(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as exc:
+        raise MachineError(f"cannot read {file}: {exc.strerror}", where=file) from exc
+
+
+def _pairs(given: list[str] | None) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given or ()]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise UsageError(f"{name!r} has no value", next="write NAME=VALUE")
+    return {name: value for name, _, value in pairs}
