@@ -407,15 +407,15 @@ def _until_complete(child: subprocess.Popen[bytes], broker: Broker, target: str,
         pass
     wall, spent = time.perf_counter() - began, cpu_of(process) - before
     done = 2 * (end - first)
-    require(done > 0, f"{child.args}: too few records to measure")
+    require(done > 0, "a peer had too few records to measure")
     return Round(done / wall, spent * 1e6 / done)
 
 
 def _looked(child: subprocess.Popen[bytes], broker: Broker, target: str, deadline: float) -> int:
     time.sleep(0.05)
     if child.poll() is not None:
-        raise SystemExit(f"{child.args} ended by itself")
-    require(time.monotonic() < deadline, f"{child.args} did not end in time")
+        raise SystemExit("a process under measurement ended by itself")
+    require(time.monotonic() < deadline, "a process under measurement did not end in time")
     return broker.end(target)
 
 
@@ -538,6 +538,8 @@ class Bench:
         for number in range(self.rounds + 1):
             for name, side in sides.items():
                 one = side()
+                told = f"{name}: {one.rate:,.0f} records/s, {one.cpu:.1f} CPU s per M"
+                sys.stderr.write(f"round {number} of {self.rounds}, {told}\n")
                 if number:
                     self.found.setdefault(name, []).append(one)
 
@@ -566,7 +568,7 @@ class Bench:
         self._goals()
 
     def _median(self, name: str, what: str) -> float:
-        return statistics.median(getattr(one, what) for one in self.found[name])
+        return float(statistics.median(getattr(one, what) for one in self.found[name]))
 
     def _goals(self) -> None:
         ours, cpu = self._median("penstock", "rate"), self._median("penstock", "cpu")
