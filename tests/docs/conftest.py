@@ -1,0 +1,52 @@
+"""A shell for the commands of a page, in a project of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.embedded import supervisor
+from penstock.embedded.home import penstock_home
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def jars() -> Path:
+    """Where the jars are, before a test has a home of its own."""
+    folder = penstock_home() / "jars"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def shell(jars: Path, isolated_home: Path, tmp_path: Path) -> Iterator[Run]:
+    """A shell in an empty project, in which `penstock` and `python` are ours."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "jars").symlink_to(jars)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    def run(*words: str, given: str = "") -> str:
+        done = subprocess.run(
+            words,
+            input=given.replace("9092", port),
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PATH": path},
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    yield run
+    supervisor.down()
