@@ -6,8 +6,8 @@ names topics by id (KIP-848). There are no transactions, so every committed offs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.errors import ApiError
@@ -15,6 +15,7 @@ from penstock.gateway.entities import encode_answer
 from penstock.gateway.groups.offsets import Place
 from penstock.gateway.groups.schemas import Commit
 from penstock.gateway.handler import Body, Handler, Request, Services
+from penstock.gateway.ports import Topic
 from penstock.wire.kafka import ErrorCode
 
 __all__ = ["API"]
@@ -51,13 +52,12 @@ async def _fetch(asked: Any, version: int, services: Services) -> dict[str, Any]
     }
 
 
-class _Asked:
-    """A topic with all partitions that have an offset."""
+class _Asked(NamedTuple):
+    """A topic and its partitions, by name."""
 
-    def __init__(self, name: str, partition_indexes: Iterable[int]) -> None:
-        self.name = name
-        self.partition_indexes = tuple(partition_indexes)
-        self.topic_id = None
+    name: str
+    partition_indexes: Sequence[int]
+    topic_id: UUID | None = None
 
 
 def _all_of(known: Mapping[Place, Commit]) -> list[_Asked]:
@@ -77,16 +77,24 @@ def _topic(asked: Any, known: Mapping[Place, Commit] | None, error: ErrorCode) -
 async def _by_id(
     asked: Any, known: Mapping[Place, Commit] | None, error: ErrorCode, services: Services
 ) -> dict[str, Any]:
-    name, topic_id = getattr(asked, "name", None), asked.topic_id
-    if name is not None:
-        topic = await services.topics.get(name)
-        topic_id = topic.topic_id if topic else None
-    else:
-        topic = await services.topics.by_id(topic_id or _NOBODY)
+    topic, missing = None, ErrorCode.UNKNOWN_TOPIC_ID
+    try:
+        topic = await _find(asked, services)
+    except ApiError as exc:
+        missing = ErrorCode(exc.error_code)
     if topic is None:
-        rows = [_partition(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes]
-        return {"topic_id": topic_id, "partitions": rows}
-    return _topic(_Asked(topic.name, asked.partition_indexes), known, error) | {"topic_id": topic_id}
+        rows = [_partition(index, None, missing) for index in asked.partition_indexes]
+        return {"topic_id": asked.topic_id, "partitions": rows}
+    found = _topic(_Asked(topic.name, asked.partition_indexes), known, error)
+    return found | {"topic_id": topic.topic_id}
+
+
+async def _find(asked: Any, services: Services) -> Topic | None:
+    """Find a topic by the id that was asked for, or by the name under which offsets are stored."""
+    name = getattr(asked, "name", None)
+    if name is None:
+        return await services.topics.by_id(asked.topic_id or _NOBODY)
+    return await services.topics.get(name)
 
 
 def _partition(index: int, commit: Commit | None, error: ErrorCode) -> dict[str, Any]:
