@@ -10,7 +10,7 @@ from bytewax.dataflow import Dataflow
 
 def route(message: KafkaSourceMessage) -> KafkaSinkMessage | None:
     value = job.structured(message.headers, message.value)
-    return None if value is None else KafkaSinkMessage(message.key, value, job.HEADERS)
+    return None if value is None else KafkaSinkMessage(message.key, value, headers=job.HEADERS)
 
 
 flow = Dataflow("bench")
