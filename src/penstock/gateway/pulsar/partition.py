@@ -258,7 +258,7 @@ class Partition:
         """Close the readers that nobody has used for a while."""
         self._in_background(self.writer.sweep())
         oldest = time.monotonic() - _TAIL_IDLE
-        for tail in [tail for tail in self._tails if tail.used < oldest]:
+        for tail in [tail for tail in self._tails if tail.used < oldest and not tail.waiting]:
             self._remove(tail)
 
     async def _open(self, offset: int) -> Tail:

@@ -59,6 +59,9 @@ class Tail:
         self.arrived = offset
         """The offset behind the last entry that came."""
         self.used = time.monotonic()
+        """When it was last asked."""
+        self.waiting = 0
+        """How many wait for something to come."""
         self._limit = limit
         self._placeholders = placeholders
         self._compacted = compacted
@@ -128,13 +131,20 @@ class Tail:
 
     async def arrival(self, offset: int) -> None:
         """Wait until there is something behind an offset, or reading has failed."""
-        while not self.has(offset):
-            if self._reader is None or self._ended:
-                # Nothing will come any more; the one who asks waits as long as he wants.
-                await asyncio.get_running_loop().create_future()
-            else:
-                with contextlib.suppress(PenstockError):
-                    await self._reader.arrival()
+        self.waiting += 1
+        try:
+            while not self.has(offset):
+                await self._news()
+        finally:
+            self.waiting -= 1
+
+    async def _news(self) -> None:
+        if self._reader is None or self._ended:
+            # Nothing will come any more; the one who asks waits as long as he wants.
+            await asyncio.get_running_loop().create_future()
+        else:
+            with contextlib.suppress(PenstockError):
+                await self._reader.arrival()
 
     async def last_message_id(self) -> MessageId:
         """Ask the broker for the last message of the topic."""
@@ -186,9 +196,10 @@ class Tail:
         following = base + min(entry.num_messages, self._numbering.largest_batch)
         if base < 0 and not entry.is_marker:
             return _Gap(-1, Undecodable(Reason.UNNUMBERED, "the entry has no offset", 1, True))
+        if base >= 0:
+            self.arrived = max(self.arrived, following)
         found = self._too_many(entry) or entry_to_batch(entry, base_offset=base, limit=self._limit)
         if isinstance(found, KafkaBatch):
-            self.arrived = max(self.arrived, found.next_offset)
             if self._index is not None:
                 self._index.note(base, delivery.message_id)
             return found
