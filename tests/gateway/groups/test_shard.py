@@ -113,6 +113,44 @@ def test_a_commit_is_stored_also_if_its_client_is_gone() -> None:
     run(work)
 
 
+def test_a_commit_under_way_does_not_outlive_its_group() -> None:
+    async def work() -> None:
+        log = Log()
+        shard = Shard(log, LIMITS)
+        await shard.commit("g", ALONE, {PLACE: Commit(offset=5)})
+        log.waits = True
+        late = asyncio.create_task(shard.commit("g", ALONE, {("orders", 1): Commit(offset=5)}))
+        await asyncio.sleep(0)
+        deleted = asyncio.create_task(shard.delete("g"))
+        await asyncio.sleep(0)
+        log.store()
+        assert await soon(deleted) == ErrorCode.NONE
+        await soon(late)
+        log.store()
+        await asyncio.sleep(0)
+        again = Shard(log, LIMITS)
+        again.load(log.records)
+        assert shard.commits == again.commits == {}
+        shard.close()
+        again.close()
+
+    run(work)
+
+
+def test_names_that_cannot_be_stored_are_refused() -> None:
+    async def work() -> None:
+        shard = Shard(Log(), LIMITS)
+        for more in ({"instance_id": "x" * 40_000}, {"protocols": (("x" * 40_000, b""),)}):
+            assert (await soon(shard.join("g", asked(**more)))).error == ErrorCode.INVALID_REQUEST
+        assert (await soon(shard.join("g" * 40_000, asked()))).error == ErrorCode.INVALID_REQUEST
+        refused = await shard.commit("g" * 40_000, ALONE, {PLACE: Commit(offset=5)})
+        assert refused == {PLACE: ErrorCode.INVALID_GROUP_ID}
+        assert shard.groups == {}
+        shard.close()
+
+    run(work)
+
+
 def test_a_log_that_fails_sends_everybody_elsewhere() -> None:
     async def work() -> None:
         log, told = Log(waits=True), []

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 from penstock.errors import WireError
 
-__all__ = ["FieldReader", "array", "nullable", "sized", "text"]
+__all__ = ["LONGEST", "FieldReader", "array", "nullable", "sized", "text"]
 
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _VARINT_BITS = 35
+LONGEST = 0x7FFF
+"""The bytes of the longest string that can be stored."""
 
 
 class FieldReader:
@@ -87,6 +89,8 @@ class FieldReader:
 def text(value: str) -> bytes:
     """Write a string."""
     data = value.encode()
+    if len(data) > LONGEST:
+        raise WireError(f"a string of {len(data)} bytes cannot be stored")
     return _INT16.pack(len(data)) + data
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from penstock.gateway.groups.fields import LONGEST
 from penstock.gateway.groups.group import Group, Limits, Member
 from penstock.gateway.groups.members import check_member
 from penstock.gateway.groups.outcome import Outcome
@@ -47,6 +48,8 @@ def _refuse(group: Group, asked: JoinRequest, error: ErrorCode) -> Outcome:
 def _refusal(group: Group, asked: JoinRequest, limits: Limits) -> ErrorCode:
     if not limits.min_session <= asked.session <= limits.max_session:
         return ErrorCode.INVALID_SESSION_TIMEOUT
+    if not _is_storable(group, asked):
+        return ErrorCode.INVALID_REQUEST
     if group.state is State.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if _is_too_large(group, asked, limits):
@@ -54,6 +57,17 @@ def _refusal(group: Group, asked: JoinRequest, limits: Limits) -> ErrorCode:
     if not _is_consistent(group, asked):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     return ErrorCode.NONE
+
+
+def _is_storable(group: Group, asked: JoinRequest) -> bool:
+    """Whether the names fit into the stored form of a group, whose strings end at 32767 bytes."""
+    names = [
+        group.group_id,
+        asked.instance_id or "",
+        asked.protocol_type,
+        *(name for name, _ in asked.protocols),
+    ]
+    return all(len(name.encode()) <= LONGEST for name in names)
 
 
 def _is_too_large(group: Group, asked: JoinRequest, limits: Limits) -> bool:

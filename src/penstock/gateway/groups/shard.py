@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 from penstock.errors import ApiError, PenstockError, WireError
 from penstock.gateway.groups.beating import beat
 from penstock.gateway.groups.expiry import next_deadline, pass_time
+from penstock.gateway.groups.fields import LONGEST
 from penstock.gateway.groups.group import Group, Limits
 from penstock.gateway.groups.joining import join
 from penstock.gateway.groups.leaving import leave
@@ -196,6 +197,8 @@ class Shard:
         if error:
             return error
         if group is None:
+            if len(group_id.encode()) > LONGEST:
+                return ErrorCode.INVALID_GROUP_ID
             if len(self.groups) >= self.limits.max_groups:
                 return ErrorCode.GROUP_MAX_SIZE_REACHED
             self.groups[group_id] = Group(group_id=group_id)
@@ -259,14 +262,21 @@ class Shard:
     def _remove(self, group: Group) -> asyncio.Future[None]:
         # Whoever comes from now on finds no group; what it stores comes behind the tombstones.
         self._put(replace(group, state=after(group.state, Event.REMOVED)))
-        keys = [OffsetKey(group.group_id, *place) for place in self.commits.get(group.group_id, {})]
+        keys = self._keys(group.group_id)
 
         def stored() -> None:
             for key in keys:
                 self._set_commit(key, None)
+            # Commits that were under way stand before the tombstones: they are seen only now.
+            late = self._keys(group.group_id)
+            if late:
+                self._set_commits(dict.fromkeys(late))
 
         tombstones = [offset_record(key, None) for key in keys]
         return self._store([*tombstones, group_record(group.group_id, None)], stored)
+
+    def _keys(self, group_id: str) -> Sequence[OffsetKey]:
+        return [OffsetKey(group_id, *place) for place in self.commits.get(group_id, {})]
 
     # How steps become true
 
