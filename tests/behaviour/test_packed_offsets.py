@@ -49,6 +49,8 @@ class World:
             self.server.service_url, self.server.admin_url, partitions=PackedPartition, **options
         )
         self.wire = self._connect(self.gateway.bootstrap)
+        # The gateway has taken the connection, and closes it if it ends before anything is asked.
+        assert self.wire.ask(18, 0).error_code == 0
 
     def restart(self, **options: Any) -> None:
         self.wire.close()
