@@ -113,6 +113,8 @@ def command(
 
     if once and until_idle:
         raise UsageError("--once and --until-idle are two ends", next="give one of them")
+    if real_time and (once or until_idle):
+        raise UsageError("Real-Time Mode has no end of its own", next="leave --once and --until-idle out")
     address = _address(metrics)
     options = JobOptions(
         once=once,
