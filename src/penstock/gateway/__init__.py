@@ -3,6 +3,7 @@
 | module | knows |
 |---|---|
 | server | sockets: one connection is one ordered pipeline of answers, with budgets and back-pressure |
+| productions | Produce requests: begun in order in the buffer of the socket, answered without a task |
 | connection | the same without sockets: bytes in, requests out, answers in order |
 | dispatch | which handler serves which API in which versions; ApiVersions is computed from it |
 | handler | what a handler is given and what it gives |
