@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from penstock.brokers.pulsar import Host
-from penstock.errors import ApiError, ClusterError
+from penstock.errors import ApiError, ClusterError, ConfigError, PulsarRefused
 from penstock.gateway.groups.placing import node_of, partition_of
 from penstock.gateway.groups.schemas import Record
 from penstock.gateway.groups.shard import Shard
-from penstock.gateway.pulsar import coordinators
+from penstock.gateway.pulsar import coordinators, membership
 from penstock.gateway.pulsar.coordinators import PulsarGroups
 from penstock.gateway.pulsar.membership import LEASE, SILENCE, Membership, Peer, read_peer
 from penstock.wire.kafka import ErrorCode
+from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
 NOBODY: Any = None
 HERE = (Host("h", 1),)
@@ -185,6 +186,41 @@ def test_an_old_life_of_ours_is_no_sign_of_life() -> None:
     member.node_id, member._settled_at = 1, 0.0
     member.hear(Peer(node_id=1, life="another", addresses=HERE, beat=1))
     assert not member.has_lease
+
+
+class Busy:
+    """A client whose topic knows our name for a while; others may speak."""
+
+    def __init__(self, refusals: int, *said: Peer) -> None:
+        self.refusals, self.said, self.names = refusals, list(said), []
+
+    async def producer(self, topic: str, *, name: str) -> str:
+        self.names.append(name)
+        if len(self.names) <= self.refusals:
+            raise PulsarRefused("busy", server_error=ServerError.PRODUCER_BUSY, retriable=False)
+        return name
+
+    async def read(self) -> Peer:
+        if not self.said:
+            await asyncio.Event().wait()
+        return self.said.pop(0)
+
+
+def test_a_former_life_that_is_silent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "SILENCE", 0.01)
+    client: Any = Busy(2, Peer(node_id=2, life="other", addresses=HERE))
+    member = Membership(client, NOBODY, "topic")
+    member.node_id = 1
+    assert asyncio.run(member._claim(client)) == "penstock-gateway-1"
+    assert client.names == ["penstock-gateway-1"] * 3
+
+
+def test_a_namesake_that_speaks_is_another_gateway() -> None:
+    client: Any = Busy(9, Peer(node_id=1, life="another", addresses=HERE))
+    member = Membership(client, NOBODY, "topic")
+    member.node_id = 1
+    with pytest.raises(ConfigError, match="another gateway has the node id 1"):
+        asyncio.run(member._claim(client))
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b'{"node": 1}', b"\xff", b"[" * 70_000])

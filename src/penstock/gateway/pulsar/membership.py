@@ -138,18 +138,35 @@ class Membership:
         """Join the others; ConfigError if one of them has our node id."""
         self.node_id, self.addresses = node_id, tuple(addresses)
         self._reader = await self._client.reader(self._topic, start=LATEST, convert=_converted)
-        try:
-            self._producer = await self._client.producer(self._topic, name=f"penstock-gateway-{self.node_id}")
-        except PulsarRefused as exc:
-            if exc.server_error != ServerError.PRODUCER_BUSY:
-                raise
-            raise ConfigError(
-                f"another gateway has the node id {self.node_id}",
-                why="each gateway of a cluster is a Kafka node of its own",
-                next="give this one another --node-id",
-            ) from exc
+        self._producer = await self._claim(self._reader)
         self._settled_at = self._clock() + (0.0 if await self._is_alone() else _SETTLES)
         self._tasks = [asyncio.create_task(self._speak()), asyncio.create_task(self._listen())]
+
+    async def _claim(self, reader: Reader[Peer | None]) -> Producer:
+        """Take the name of our node; if it is taken and silent, Pulsar still knows a former life of ours."""
+        while True:
+            try:
+                return await self._client.producer(self._topic, name=f"penstock-gateway-{self.node_id}")
+            except PulsarRefused as exc:
+                if exc.server_error != ServerError.PRODUCER_BUSY:
+                    raise
+                if await self._hears_namesake(reader):
+                    raise ConfigError(
+                        f"another gateway has the node id {self.node_id}",
+                        why="each gateway of a cluster is a Kafka node of its own",
+                        next="give this one another --node-id",
+                    ) from exc
+                log.info("Pulsar has not seen yet that a former node %d is gone", self.node_id)
+
+    async def _hears_namesake(self, reader: Reader[Peer | None]) -> bool:
+        try:
+            async with asyncio.timeout(SILENCE):
+                while True:
+                    peer = await reader.read()
+                    if peer is not None and peer.node_id == self.node_id and not peer.leaving:
+                        return True
+        except TimeoutError:
+            return False
 
     async def _is_alone(self) -> bool:
         """Ask Pulsar who is connected: nobody needs to be waited for if it is only us."""
