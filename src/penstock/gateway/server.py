@@ -351,6 +351,9 @@ class Client(asyncio.BufferedProtocol):
             if not self._out:
                 asyncio.get_running_loop().call_soon(self._flush)
             self._out.extend(pieces)
+            if sum(map(len, self._out)) >= _READ_SIZE:
+                # Now, so that a client that does not read stops us before the next answer is made.
+                self._flush()
         self._moved.set()
         self._touch()
         self.regulate()
