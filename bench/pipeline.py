@@ -87,6 +87,7 @@ components:
 PIPELINE = """\
 contract: asyncapi.yaml
 checkpoint: checkpoint
+accept-differences: true
 routes:
   large:
     receive: onOrder
@@ -350,9 +351,9 @@ class Peer:
 
 
 PEER_LIST = (
-    Peer("cloudevents SDK loop", ("sdk_loop.py",), "may lose: offsets by the clock"),
+    Peer("SDK loop", ("sdk_loop.py",), "may lose records"),
     Peer("quixstreams", ("quix.py",), "at least once"),
-    Peer("bytewax", ("-m", "bytewax.run", "bytewax_flow:flow"), "none: no recovery"),
+    Peer("bytewax", ("-m", "bytewax.run", "bytewax_flow:flow"), "may lose records"),
 )
 
 
@@ -526,7 +527,7 @@ class Bench:
     def throughput(self) -> None:
         sides: dict[str, Callable[[], Round]] = {
             "penstock": self.spark.penstock,
-            "spark passthrough": self.spark.passthrough,
+            "passthrough": self.spark.passthrough,
         }
         try:
             python = peers_python()
@@ -557,7 +558,7 @@ class Bench:
 
     def tell(self) -> None:
         promises = {peer.name: peer.guarantee for peer in PEER_LIST}
-        base = self._median("spark passthrough", "rate"), self._median("spark passthrough", "cpu")
+        base = self._median("passthrough", "rate"), self._median("passthrough", "cpu")
         for name in self.missing:
             self.found.pop(name, None)
         for name in self.found:
@@ -575,7 +576,8 @@ class Bench:
             for what, value in (("records/s", rate), ("CPU s per M", cpu), ("peak RSS MB", rss)):
                 self.report.figure(f"{name}: {what}", value)
         for name, why in self.missing.items():
-            self.report.row(name, why, "", "", "", "", promises[name])
+            sys.stderr.write(f"{name}: {why}\n")
+            self.report.row(name, why.partition(":")[0], "", "", "", "", promises[name])
         self._goals()
 
     def _median(self, name: str, what: str) -> float:
@@ -584,9 +586,9 @@ class Bench:
     def _goals(self) -> None:
         ours, cpu = self._median("penstock", "rate"), self._median("penstock", "cpu")
         goal = self.report.goal
-        goal("rate against passthrough", ours / self._median("spark passthrough", "rate"), 0.7)
-        goal("CPU against passthrough", cpu / self._median("spark passthrough", "cpu"), 1.7, at_least=False)
-        for name, wanted in (("cloudevents SDK loop", 3.0), ("quixstreams", 1.2)):
+        goal("rate against passthrough", ours / self._median("passthrough", "rate"), 0.7)
+        goal("CPU against passthrough", cpu / self._median("passthrough", "cpu"), 1.7, at_least=False)
+        for name, wanted in (("SDK loop", 3.0), ("quixstreams", 1.2)):
             if name in self.found:
                 goal(f"rate against {name}", ours / self._median(name, "rate"), wanted)
         if "bytewax" in self.found:
@@ -605,7 +607,8 @@ class Bench:
                     trickle(self.broker, self.spark.session, seconds, real_time=real_time), n=100
                 )
             except (PenstockError, statistics.StatisticsError) as exc:
-                self.report.row(f"{name}, {TRICKLE}/s", str(exc)[:80], "", "", "", "", "")
+                sys.stderr.write(f"{name}: {exc}\n")
+                self.report.row(f"{name}, {TRICKLE}/s", "refused", "", "", "", "", "")
                 continue
             self.report.row(
                 f"{name}, {TRICKLE}/s",
@@ -622,7 +625,7 @@ class Bench:
 
     def start_up(self) -> None:
         seconds = first_output(self.broker, self.spark.source)
-        self.report.row("first output of penstock run", f"{seconds:.1f} s", "", "", "", "", "")
+        self.report.row("first output", f"{seconds:.1f} s", "", "", "", "", "")
         self.report.goal("first output, s", seconds, 15, at_least=False)
 
 
@@ -631,7 +634,7 @@ def main() -> None:
         "The same job by every tool a user might pick",
         ["side", "records/s", "x pass", "CPU s per M", "x pass", "RSS MB", "guarantee"],
     )
-    count = 60_000 if report.quick else 2_000_000
+    count = 200_000 if report.quick else 2_000_000
     with ExitStack() as stack:
         kafka = stack.enter_context(Kafka(heap_mb=512, full_jit=True))
         broker = Broker(kafka.bootstrap)
