@@ -189,7 +189,9 @@ def test_an_old_life_of_ours_is_no_sign_of_life() -> None:
 
 
 class Busy:
-    """A client whose topic knows our name for a while; others may speak."""
+    """A client whose topic knows our name for a while, and a reader of what others say."""
+
+    error = None
 
     def __init__(self, refusals: int, *said: Peer) -> None:
         self.refusals, self.said, self.names = refusals, list(said), []
@@ -221,6 +223,44 @@ def test_a_namesake_that_speaks_is_another_gateway() -> None:
     member.node_id = 1
     with pytest.raises(ConfigError, match="another gateway has the node id 1"):
         asyncio.run(member._claim(client))
+
+
+class Broken:
+    """A reader or producer that has ended for good."""
+
+    error = ClusterError("ended")
+
+    async def read(self) -> Peer:
+        raise self.error
+
+
+class Healing:
+    """A client that opens what has ended once more."""
+
+    def __init__(self, *said: Peer) -> None:
+        self.said = list(said)
+        self.opened = 0
+
+    async def reader(self, topic: str, **_: Any) -> Any:
+        self.opened += 1
+        return Broken() if self.opened == 1 else Busy(0, *self.said)
+
+
+def test_a_reader_that_has_ended_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "INTERVAL", 0.01)
+    client: Any = Healing(Peer(node_id=2, life="other", addresses=HERE))
+
+    async def work() -> None:
+        member = Membership(client, NOBODY, "topic")
+        listening = asyncio.create_task(member._listen())
+        async with asyncio.timeout(5):
+            while member.live() != (2,):
+                await asyncio.sleep(0.01)
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+    asyncio.run(work())
+    assert client.opened == 2
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b'{"node": 1}', b"\xff", b"[" * 70_000])

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.brokers.pulsar import Admin, Delivery, Host, Producer, PulsarClient, Reader
-from penstock.errors import ClusterError, ConfigError, PenstockError, PulsarRefused, WireError
+from penstock.errors import ConfigError, PenstockError, PulsarRefused, WireError
 from penstock.wire.pulsar import LATEST
 from penstock.wire.pulsar.pulsar_pb2 import MessageMetadata, ServerError
 
@@ -137,16 +137,27 @@ class Membership:
     async def start(self, node_id: int, addresses: Sequence[Host]) -> None:
         """Join the others; ConfigError if one of them has our node id."""
         self.node_id, self.addresses = node_id, tuple(addresses)
-        self._reader = await self._client.reader(self._topic, start=LATEST, convert=_converted)
-        self._producer = await self._claim(self._reader)
+        reader = await self._open_reader()
+        self._producer = await self._claim(reader)
         self._settled_at = self._clock() + (0.0 if await self._is_alone() else _SETTLES)
         self._tasks = [asyncio.create_task(self._speak()), asyncio.create_task(self._listen())]
+
+    async def _open_reader(self) -> Reader[Peer | None]:
+        if self._reader is None or self._reader.error is not None:
+            self._reader = await self._client.reader(self._topic, start=LATEST, convert=_converted)
+        return self._reader
+
+    async def _open_producer(self) -> Producer:
+        if self._producer is None or self._producer.error is not None:
+            name = f"penstock-gateway-{self.node_id}"
+            self._producer = await self._client.producer(self._topic, name=name)
+        return self._producer
 
     async def _claim(self, reader: Reader[Peer | None]) -> Producer:
         """Take the name of our node; if it is taken and silent, Pulsar still knows a former life of ours."""
         while True:
             try:
-                return await self._client.producer(self._topic, name=f"penstock-gateway-{self.node_id}")
+                return await self._open_producer()
             except PulsarRefused as exc:
                 if exc.server_error != ServerError.PRODUCER_BUSY:
                     raise
@@ -199,7 +210,7 @@ class Membership:
             await asyncio.sleep(INTERVAL)
 
     async def _say(self, *, leaving: bool = False) -> asyncio.Future[Any]:
-        assert self._producer is not None
+        producer = await self._open_producer()
         self._beats += 1
         self._sent[self._beats] = self._clock()
         peer = Peer(
@@ -211,16 +222,16 @@ class Membership:
             leaving=leaving,
         )
         metadata = MessageMetadata(publish_time=int(time.time() * 1000))
-        return await self._producer.send_message(metadata, peer.to_bytes())
+        return await producer.send_message(metadata, peer.to_bytes())
 
     async def _listen(self) -> None:
-        assert self._reader is not None
         while True:
             try:
-                peer = await self._reader.read()
-            except ClusterError as exc:
-                log.warning("this gateway does not hear the others any more: %s", exc)
-                return
+                peer = await (await self._open_reader()).read()
+            except PenstockError as exc:
+                log.warning("this gateway does not hear the others: %s", exc)
+                await asyncio.sleep(INTERVAL)
+                continue
             if peer is not None:
                 self.hear(peer)
 
