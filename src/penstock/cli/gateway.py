@@ -83,6 +83,12 @@ NodeId = Annotated[
         min=0, max=2**31 - 1, help="The id of this node for Kafka clients; else made of its address."
     ),
 ]
+GroupsNamespace = Annotated[
+    str, typer.Option("--groups-namespace", metavar="TENANT/NS", help="Where consumer groups are kept.")
+]
+GroupsPartitions = Annotated[
+    int, typer.Option(min=1, max=1000, help="Partitions of their topic, when it is made.")
+]
 CursorPeriod = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="How often groups become Pulsar cursors; 0 never.")
 ]
@@ -109,6 +115,8 @@ def command(
     auto_create: AutoCreate = True,
     default_partitions: Partitions = 1,
     node_id: NodeId = None,
+    groups_namespace: GroupsNamespace = "public/__kafka",
+    groups_partitions: GroupsPartitions = 8,
     cursor_period: CursorPeriod = 5.0,
     adopt_cursors: AdoptCursors = False,
     metrics_listen: MetricsListen = None,
@@ -129,6 +137,8 @@ def command(
         auto_create=auto_create,
         default_partitions=default_partitions,
         node_id=node_id,
+        groups_namespace=_namespace(groups_namespace, "--groups-namespace"),
+        groups_partitions=groups_partitions,
         cursor_period=cursor_period,
         adopt_cursors=adopt_cursors,
     )
@@ -190,10 +200,10 @@ def _token(path: Path | None) -> Secret | None:
     return Secret(read)
 
 
-def _namespace(text: str) -> str:
+def _namespace(text: str, option: str = "--default-namespace") -> str:
     parts = text.split("/")
     if len(parts) != 2 or not all(parts):
-        raise ConfigError(f"'{text}' is no namespace", next="write --default-namespace tenant/namespace")
+        raise ConfigError(f"'{text}' is no namespace", next=f"write {option} tenant/namespace")
     return text
 
 
