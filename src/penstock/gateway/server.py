@@ -147,6 +147,7 @@ class Client(asyncio.BufferedProtocol):
         self._too_slow: asyncio.TimerHandle | None = None
         self._out: list[Buffer] = []
         """Answers that go out together when the loop comes round."""
+        self._out_bytes = 0
         self._moved = asyncio.Event()
         """Set when an answer has gone or the client reads again: a request may have its turn now."""
         self.tasks: set[asyncio.Task[None]] = set()
@@ -351,7 +352,8 @@ class Client(asyncio.BufferedProtocol):
             if not self._out:
                 asyncio.get_running_loop().call_soon(self._flush)
             self._out.extend(pieces)
-            if sum(map(len, self._out)) >= _READ_SIZE:
+            self._out_bytes += sum(map(len, pieces))
+            if self._out_bytes >= _READ_SIZE:
                 # Now, so that a client that does not read stops us before the next answer is made.
                 self._flush()
         self._moved.set()
@@ -360,7 +362,7 @@ class Client(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         """Write all answers of this turn of the loop with one system call."""
-        out, self._out = self._out, []
+        out, self._out, self._out_bytes = self._out, [], 0
         if out and self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(out)
 
