@@ -27,7 +27,7 @@ from penstock.gateway.dispatch import HANDLERS, advertised
 from penstock.gateway.handler import Services, Settings
 from penstock.gateway.health import Answer, Health
 from penstock.gateway.metrics import CONTENT_TYPE, Metrics, Reading
-from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id
+from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id, leader_of
 from penstock.gateway.pulsar.coordinators import NAMESPACE, PARTITIONS, PulsarGroups
 from penstock.gateway.pulsar.cursor_sync import PERIOD, CursorSync
 from penstock.gateway.pulsar.cursors import Cursors
@@ -127,6 +127,7 @@ class Gateway:
             namespace=options.groups_namespace,
             partitions=options.groups_partitions,
         )
+        self._groups.on_view = self._follow_leaders
         self._cursor_sync = CursorSync(
             Cursors(self._client, self._admin),
             self._groups.shards,
@@ -225,6 +226,10 @@ class Gateway:
 
     async def _pulsar_name(self, topic: str, partition: int) -> str:
         return (await self._storage.topics.place(topic)).partition(partition)
+
+    def _follow_leaders(self, live: tuple[int, ...]) -> None:
+        node_id = self._storage.node_id
+        self._storage.let_go(lambda topic, index: leader_of(topic, index, live) == node_id)
 
     def _number_of(self, listener: str) -> int:
         return list(self._storage.advertised).index(listener)

@@ -1,7 +1,8 @@
 """The live gateways as the nodes of one Kafka cluster; the same on each of them.
 
-Leaders of partitions are spread by name, so that only those of a gateway that comes or goes move. Any gateway
-can serve any partition: a client that has not heard yet is served where it asks.
+Leaders of partitions are spread by name, so that only those of a gateway that comes or goes move. A gateway
+lets go of what it does not lead any more and sends clients on: an idempotent producer has its name on Pulsar
+only once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from penstock.gateway.groups.placing import node_of
 from penstock.gateway.ports import Cluster, Node
 from penstock.gateway.pulsar.membership import Membership
 
-__all__ = ["GatewayCluster", "derived_node_id"]
+__all__ = ["GatewayCluster", "derived_node_id", "leader_of"]
 
 _POSITIVE = (1 << 31) - 1
 
@@ -26,6 +27,11 @@ def derived_node_id(address: Host) -> int:
     173945173
     """
     return zlib.crc32(f"{address}".encode()) & _POSITIVE
+
+
+def leader_of(topic: str, partition: int, live: Sequence[int]) -> int:
+    """Choose the gateway that leads a partition; -1 if none lives."""
+    return node_of(f"{topic} {partition}", live)
 
 
 class GatewayCluster:
@@ -56,7 +62,7 @@ class GatewayCluster:
 
     async def leader(self, topic: str, partition: int) -> int:
         """Give the gateway that serves a partition."""
-        return node_of(f"{topic} {partition}", self._membership.live() or (self.node_id,))
+        return leader_of(topic, partition, self._membership.live() or (self.node_id,))
 
 
 def _node(node_id: int, addresses: Sequence[Host], number: int) -> Node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, Host, PulsarClient
@@ -65,6 +65,8 @@ class PulsarGroups:
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = True
+        self.on_view: Callable[[tuple[int, ...]], None] = lambda live: None
+        """Hears at each beat which gateways live, while this one does."""
         self._unproven: set[int] = set()
         """Partitions that somebody may have taken while this gateway had no lease."""
         self._not_before: dict[int, float] = {}
@@ -172,6 +174,7 @@ class PulsarGroups:
             mine = self._owner(partition) == self.node_id and partition not in self._led
             if mine and self._may_take(partition, partition in higher):
                 self._take_later(partition)
+        self.on_view(self.membership.live())
 
     def _prove(self, partition: int) -> None:
         """Write under our epoch: if that works, nobody has taken the partition meanwhile."""

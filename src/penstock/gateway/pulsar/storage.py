@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -62,6 +62,7 @@ class PulsarStorage:
         self._placeholders = placeholders
         self._kind = partitions
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self._is_ours: Callable[[str, int], bool] = lambda topic, index: True
         self._waiting: dict[tuple[str, int], _Waiting] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
@@ -136,6 +137,8 @@ class PulsarStorage:
         found = self._partitions.get((topic, index))
         if found is not None:
             return found
+        if not self._is_ours(topic, index):
+            raise ApiError("another gateway leads it", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
         place = await self.topics.place(topic)
         if not 0 <= index < place.topic.partitions:
             # It may have grown by other hands.
@@ -159,6 +162,12 @@ class PulsarStorage:
         if self._sweeper is None:
             self._sweeper = self._start(self._sweep())
         return found
+
+    def let_go(self, is_ours: Callable[[str, int], bool]) -> None:
+        """Serve only what is ours: another gateway needs the names of our producers."""
+        self._is_ours = is_ours
+        for key in [key for key in self._partitions if not is_ours(*key)]:
+            self._start(self._partitions.pop(key).close())
 
     def _gone(self, topic: str) -> None:
         """Close what we hold of a topic that is gone, or of which a setting changed."""
