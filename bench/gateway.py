@@ -14,6 +14,7 @@ import secrets
 import socket
 import statistics
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.embedded.gateway import Gateway
 from penstock.embedded.kafka import Kafka
+from penstock.embedded.kafka_tools import tool_command
 from penstock.embedded.pulsar import Pulsar
 from penstock.embedded.server import Server
 from table import Report
@@ -40,9 +42,13 @@ HEADERS = [(f"ce_header{number}", b"value of it") for number in range(6)]
 BOUNDED = {"defaultRetentionSizeInMB": "4096", "defaultRetentionTimeInMinutes": "10"}
 CACHED = {"managedLedgerCacheSizeMB": "768", "managedLedgerCacheEvictionTimeThresholdMillis": "300000"}
 DIRECT_MB = 1536
-FIRST, AGAIN = "fetch, first time,", "fetch"
+FIRST, AGAIN, JAVA = "fetch, first time,", "fetch", "consume, Java perf tool,"
 FETCH_BYTES = 4 * 1024 * 1024
-GOALS = {"produce": {100: 0.75, 1024: 0.6}, AGAIN: {100: 0.7, 1024: 0.55}}
+GOALS = {
+    "produce": {100: 0.75, 1024: 0.6},
+    AGAIN: {100: 0.7, 1024: 0.55},
+    JAVA: {100: 0.7, 1024: 0.55},
+}
 QUEUE = 100_000
 ALONE = {"batch.num.messages": 1, "linger.ms": 0}
 BATCHED = {"linger.ms": 5, "batch.size": 131072, "queue.buffering.max.messages": QUEUE}
@@ -196,6 +202,22 @@ def next_offset(answer: memoryview, offset: int) -> int:
     return offset
 
 
+# Consuming: Kafka's own tool, a client that looks at every record
+
+
+def consume(side: Side, topic: str, count: int) -> Round:
+    """Consume everything with ConsumerPerformance; its own figure of the time it fetched is taken."""
+    words = ["--bootstrap-server", side.bootstrap, "--topic", topic, "--group", f"perf-{topic}"]
+    command = tool_command("consumer-perf-test", [*words, "--timeout", "60000", "--num-records", str(count)])
+    command = [word for word in command if "TieredStopAtLevel" not in word]
+    before = side.cpu()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=True)
+    spent = {name: cpu - before[name] for name, cpu in side.cpu().items()}
+    columns, figures = ([each.strip() for each in line.split(",")] for line in done.stdout.splitlines()[-2:])
+    told = dict(zip(columns, figures, strict=True))
+    return Round(int(told["data.consumed.in.nMsg"]) and count / float(told["fetch.nMsg.sec"]), spent)
+
+
 # Pulsar's own client
 
 
@@ -286,14 +308,15 @@ class Bench:
                 for what, one in self._one_round(side, count, value).items():
                     if number:
                         found.setdefault((what, side.name), []).append(one)
-        for what in ("produce", FIRST, AGAIN):
+        for what in ("produce", FIRST, AGAIN, JAVA):
             rates = {
                 s: self._tell(what, s, label, size, count, found[what, s]) for _, s in _sides(found, what)
             }
             against = rates["gateway"] / rates["kafka"]
-            self.report.figure(
-                f"{what} {label}: rate against pulsar-client", rates["gateway"] / rates["pulsar-client"]
-            )
+            if "pulsar-client" in rates:
+                self.report.figure(
+                    f"{what} {label}: rate against pulsar-client", rates["gateway"] / rates["pulsar-client"]
+                )
             if what in GOALS:
                 self.report.goal(f"{what} {label}: rate against Kafka", against, GOALS[what][size])
             else:
@@ -316,6 +339,7 @@ class Bench:
                 "produce": timed(side, lambda: produce(side, topic, count, value)),
                 FIRST: timed(side, lambda: fetch(side, topic, count)),
                 AGAIN: timed(side, lambda: fetch(side, topic, count)),
+                JAVA: consume(side, topic, count),
             }
 
     def _tell(self, what: str, side: str, label: str, size: int, count: int, rounds: list[Round]) -> float:
