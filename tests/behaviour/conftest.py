@@ -225,6 +225,9 @@ class Cluster:
         return row.get(self.name, row["kafka"])["value"]
 
 
+GROUPS_NAMESPACE = "public/__kafka_behaviour"
+
+
 class GatewayThread:
     """The gateway in this process, on a loop of its own; with groups it is one of a cluster of gateways."""
 
@@ -266,7 +269,10 @@ class GatewayThread:
         patience = Patience(send_timeout=self._patience, open_timeout=self._patience)
         self.client, self.admin = PulsarClient(service_url, options=patience), Admin(admin_url)
         self.storage = storage = PulsarStorage(self.client, self.admin, names=Names(), **options)
-        self.groups = PulsarGroups(self.client, self.admin, limits=Limits(initial_delay=0.0))
+        # A cluster of its own: other tests run gateways on the same Pulsar, and would share its partitions.
+        self.groups = PulsarGroups(
+            self.client, self.admin, namespace=GROUPS_NAMESPACE, limits=Limits(initial_delay=0.0)
+        )
         self.server = Server(
             Services(
                 topics=storage.topics,

@@ -138,8 +138,10 @@ def test_writers_at_the_same_time(world: World, connect: Any, batch: Any, record
     def pulsar() -> None:
         producer = world.producer(topic, "single")
         for number in range(60):
-            producer.send(b"pulsar-%d" % number)
-            sent.append(b"pulsar-%d" % number)
+            place = producer.send(b"pulsar-%d" % number)
+            # After a move it may use a number again; deduplication then drops the message: no place.
+            if place.ledger_id() >= 0:
+                sent.append(b"pulsar-%d" % number)
         producer.close()
 
     threads = [threading.Thread(target=kafka, args=(name,)) for name in (b"a", b"b")]
@@ -161,7 +163,9 @@ def test_writers_at_the_same_time(world: World, connect: Any, batch: Any, record
     # Pulsar's own client may send an entry twice when its topic moves; nothing of ours is there twice.
     ours = [value for value in values if not value.startswith(b"pulsar")]
     assert len(ours) == len(set(ours)) == len(acknowledged)
-    assert {value for value in values if value.startswith(b"pulsar")} == {b"pulsar-%d" % n for n in range(60)}
+    theirs = {value for value in values if value.startswith(b"pulsar")}
+    assert theirs >= {value for value in sent if value.startswith(b"pulsar")}
+    assert len(theirs) > 50
 
 
 def test_an_idempotent_producer_goes_on_after_a_restart_of_the_gateway(

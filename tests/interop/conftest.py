@@ -64,7 +64,8 @@ def process(pulsar: Any) -> Iterator[Any]:
     """`penstock gateway` as a process of its own."""
     from penstock.embedded.gateway import Gateway
 
-    with Gateway(pulsar) as server:
+    # A cluster of its own: other tests run gateways on the same Pulsar, and would share its partitions.
+    with Gateway(pulsar, options=("--groups-namespace", "public/__kafka_interop")) as server:
         yield server
 
 

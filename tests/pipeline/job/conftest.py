@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.brokers.kafka_offsets import KafkaOffsets
+from penstock.brokers.kafka_records import scan
 from penstock.config import load
 from penstock.embedded.kafka import Kafka
 from penstock.pipeline.compile import Pipeline, load_pipeline
@@ -117,21 +118,9 @@ class Project:
 
     def read(self, channel: str) -> list[KafkaRecord]:
         """Read a topic by a plain client, partition by partition."""
-        from confluent_kafka import Consumer, TopicPartition
-
-        options = {**self.server(channel).client_options(), "group.id": "reader", "log_level": "0"}
-        consumer = Consumer({**options, "enable.auto.commit": False, "fetch.message.max.bytes": 8_000_000})
-        topic, found = self.topic(channel), list[KafkaRecord]()
-        for partition in consumer.list_topics(topic, timeout=30).topics[topic].partitions:
-            position, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-            consumer.assign([TopicPartition(topic, partition, position)])
-            while position < end:
-                messages = consumer.consume(1000, 30)
-                assert messages, f"{end - position} records of {topic} did not come"
-                found += map(_record, messages)
-                position = messages[-1].offset() + 1
-        consumer.close()
-        return found
+        options = {**self.server(channel).client_options(), "fetch.message.max.bytes": "8000000"}
+        found = scan(options, self.topic(channel))
+        return sorted(found, key=lambda record: (record.partition, record.offset))
 
     def pipeline(self, name: str = "pipeline.yaml") -> Pipeline:
         config = load(start=self.folder)
@@ -184,18 +173,6 @@ class Running:
             return self.process.wait(seconds)
         finally:
             self.process.kill()
-
-
-def _record(message: Any) -> KafkaRecord:
-    assert message.error() is None, message.error()
-    return KafkaRecord(
-        value=message.value(),
-        key=message.key(),
-        headers=tuple(message.headers() or ()),
-        partition=message.partition(),
-        offset=message.offset(),
-        topic=message.topic(),
-    )
 
 
 @pytest.fixture
