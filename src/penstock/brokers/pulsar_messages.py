@@ -64,7 +64,7 @@ def _java_hash(text: str) -> int:
     """Give String.hashCode of Java.
 
     >>> _java_hash("customer-7"), _java_hash("")
-    (1611563013, 0)
+    (2713781768, 0)
     """
     found = 0
     for unit in memoryview(text.encode("utf-16-le")).cast("H"):
