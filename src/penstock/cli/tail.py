@@ -212,10 +212,9 @@ def _text(item: Shown) -> str:
 
 def _line(item: Shown) -> str:
     head = f"{_clock(item.time)}  {item.place}"
-    mark = "  (tombstone)" if item.tombstone else ""
     if item.event is None:
-        return f"{head}  not an event: {item.reason}{mark if item.reason is None else ''}"
-    event = item.event
+        return f"{head}  not an event: {item.reason}"
+    event, mark = item.event, "  (tombstone)" if item.tombstone else ""
     words = [event.type, event.id, event.source, event.subject or "-"]
     return f"{head}  {'  '.join(words)}{mark}  {_data(event)}".rstrip()
 
