@@ -19,7 +19,7 @@ from penstock.wire.kafka.compression import decompress
 from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.kernels import crc32c
 
-__all__ = ["HEAD_SIZE", "RecordBatch", "read_batches", "write_batch_head"]
+__all__ = ["HEAD_SIZE", "TRANSACTIONAL", "RecordBatch", "read_batches", "write_batch_head"]
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")
 _CHECKED = struct.Struct(">hiqqqhii")
@@ -31,7 +31,8 @@ _MAGIC = 2
 _MAGIC_AT = 16
 _COMPRESSION = 0x07
 _LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
+TRANSACTIONAL = 0x10
+"""In the attributes: the batch is part of a transaction."""
 _CONTROL = 0x20
 
 
@@ -66,7 +67,7 @@ class RecordBatch(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         """Say whether the batch is part of a transaction."""
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
