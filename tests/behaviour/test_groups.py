@@ -33,8 +33,11 @@ _names = itertools.count()
 
 
 @pytest.fixture
-def group() -> str:
-    return f"group-{uuid.uuid4().hex[:8]}-{next(_names)}"
+def group(wire: Any) -> str:
+    """Name a group whose coordinator is there: a fresh Kafka makes its offsets topic when it is asked for it."""
+    name = f"group-{uuid.uuid4().hex[:8]}-{next(_names)}"
+    ready(lambda: wire.ask(FIND, 3, key=name, key_type=0))
+    return name
 
 
 @pytest.fixture
@@ -305,6 +308,7 @@ def commit(
         if error not in NOT_YET:
             return error
         assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def fetch(wire: Any, group: str, topic: str, version: int = 7) -> tuple[int, str, int]:

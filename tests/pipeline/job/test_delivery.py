@@ -209,17 +209,19 @@ class OnBatch(Watcher):
 
 
 def test_a_job_that_is_asked_to_end_finishes_its_batch(project: Make, spark: SparkSession) -> None:
-    shop = project().create().write()
-    shop.produce(map(record, range(3000)))
+    # A record takes 20 ms, so a batch is on its way when the job is asked to end.
+    slow = "coalesce(reflect('java.lang.Thread', 'sleep', 20L), '') <> 'never'"
+    shop = project().create().write({"sql": slow})
+    shop.produce(map(record, range(300)))
     with Job(shop.pipeline(), JobOptions(max_offsets=100)) as job:
         job.prepare()
         job.watch(OnBatch(lambda progress: job.stop()))
         job.run(spark)
         (totals,) = job.totals.values()
-    assert 0 < totals.counts["n_in"] < 3000
+    assert 0 < totals.counts["n_in"] < 300
     # Every batch that was begun was written and committed: a second run repeats nothing.
     shop.run(spark)
-    assert ids(shop.read("out")) == [f"e-{number}" for number in range(3000)]
+    assert ids(shop.read("out")) == [f"e-{number}" for number in range(300)]
 
 
 def test_two_jobs_cannot_share_a_checkpoint(project: Make) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["finish", "start_query"]
+__all__ = ["ended", "finish", "start_query"]
 
 _TERMINATED: Final = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
 
@@ -72,3 +72,14 @@ def finish(query: StreamingQuery) -> None:
         query._jsq.streamingQuery().state().set(terminated)
     except (Py4JError, AttributeError, TypeError):
         query.stop()
+
+
+def ended(query: StreamingQuery, seconds: float) -> bool:
+    """Wait so long for the end of a query; raises what it failed of.
+
+    After `finish` Spark calls a query inactive while its last batch is still being written, so the thread of
+    the query is asked too.
+    """
+    if not query.awaitTermination(seconds):  # type: ignore[arg-type]
+        return False
+    return not query._jsq.streamingQuery().queryExecutionThread().isAlive()

@@ -22,7 +22,7 @@ from penstock.pipeline.job.offsets import advanced, gap
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared, prepare, refreshed
 from penstock.pipeline.job.progress import Progress, listener
-from penstock.pipeline.job.query import finish, start_query
+from penstock.pipeline.job.query import ended, finish, start_query
 from penstock.pipeline.job.realtime import require_cores
 from penstock.pipeline.job.survey import Clusters
 from penstock.pipeline.job.watcher import Watcher
@@ -166,7 +166,7 @@ class Job:
         from pyspark.errors import PySparkException
 
         try:
-            return bool(query.awaitTermination(_MOMENT)), None  # type: ignore[arg-type]
+            return ended(query, _MOMENT), None
         except PySparkException as exc:
             if self._prepared[name].schemas.learn(str(exc)):
                 return True, None if self._stop.is_set() else UnknownSchemas(name, ())
