@@ -65,13 +65,21 @@ class Outgoing:
     def batch(self) -> pa.RecordBatch:
         """Give everything in order, and the counters behind it."""
         parts = [_of_columns(target, departure) for target, departure in self._columns]
-        rows = [departure.rows for _, departure in self._columns]
         if self._records:
             parts.append(_of_records(self._records))
-            rows.append(np.array([row for row, _, _ in self._records], dtype=np.int64))
-        order = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
+        order = self._rows()
         columns = [_joined([part[n] for part in parts], order) for n in range(len(_KINDS))]
         return self._counted(columns, len(order))
+
+    def places(self) -> list[int]:
+        """Give the row from which each record of `batch` came, in the same order."""
+        return sorted(self._rows().tolist())
+
+    def _rows(self) -> np.ndarray:
+        rows = [departure.rows for _, departure in self._columns]
+        if self._records:
+            rows.append(np.array([row for row, _, _ in self._records], dtype=np.int64))
+        return np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
 
     def _counted(self, columns: Sequence[pa.Array | None], rows: int) -> pa.RecordBatch:
         whole = [

@@ -110,6 +110,10 @@ class Stage:
 
     def process(self, batch: pa.RecordBatch, *, now: int) -> pa.RecordBatch:
         """Route one batch; `now` is the moment in microseconds."""
+        return self.route(batch, now=now).batch()
+
+    def route(self, batch: pa.RecordBatch, *, now: int) -> Outgoing:
+        """Do what `process` does; what leaves still knows the row that it came from."""
         events = self.reader(batch)
         for check in self.checks:
             events = check(events, batch)
@@ -127,7 +131,7 @@ class Stage:
         for row in np.flatnonzero(mask_of(events.rejected)).tolist():
             self._not_an_event(events.code[row].as_py(), events.reason[row].as_py(), batch, row, rows)
         self._invoke(batch, rows)
-        return rows.batch()
+        return rows
 
     def _asked(self, routing: Routing, number: int, batch: pa.RecordBatch) -> Routing:
         """Take the answer to the route's condition in Spark's own SQL, which is a column of the batch."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from penstock.errors import UnsupportedPlan
 from penstock.events import CloudEvent, absent
+from penstock.events.rules import CORE
 from penstock.pipeline.plan.attributes import is_legal, may_be_missing
 from penstock.pipeline.plan.identity import derived_id
 from penstock.pipeline.plan.nodes import Node
@@ -134,9 +135,14 @@ def _changed(plan: RoutePlan, event: CloudEvent, changes: dict[str, str | None])
         new["id"] = derived_id(plan.name, event.source, event.id)
         new["causationid"] = event.id
     merged = {**event.attributes, **new}
-    attributes = {name: text for name, text in merged.items() if text is not None}
+    # In the order in which every engine writes attributes: core first, then by name.
+    attributes = {name: text for name in _in_order(merged) if (text := merged[name]) is not None}
     types = {name: kind for name, kind in event.types.items() if name in attributes and name not in new}
     return CloudEvent.unchecked(attributes, event.data, types, sound=False)
+
+
+def _in_order(names: Collection[str]) -> list[str]:
+    return [*(name for name in CORE if name in names), *sorted(name for name in names if name not in CORE)]
 
 
 def _key(

@@ -60,11 +60,16 @@ _stamps: dict[int, str] = {}
 _kernels: dict[str, Any] = {}
 
 
-def kernel(signature: Any, *, boundscheck: bool = True) -> Callable[[_Function], _Function]:
-    """Compile a function for one signature, without the GIL, with bounds checks unless told otherwise."""
+def kernel(
+    signature: Any, *, boundscheck: bool = True, inline: bool = True
+) -> Callable[[_Function], _Function]:
+    """Compile a function for one signature, without the GIL, with bounds checks unless told otherwise.
+
+    A large kernel that several others call is better not put into each of them: `inline` says so.
+    """
 
     def make(function: _Function) -> _Function:
-        options = _OPTIONS | {"boundscheck": boundscheck}
+        options = _OPTIONS | {"boundscheck": boundscheck, "forceinline": inline}
         stamp = _stamp(function, f"{signature}{options}")
         made = function if config.DISABLE_JIT else _compile(function, signature, options, stamp)
         _stamps[id(made)] = stamp

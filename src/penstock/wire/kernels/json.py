@@ -37,6 +37,7 @@ __all__ = [
     "TRUE",
     "VALID",
     "scan_json",
+    "value_end",
 ]
 
 VALID = 0
@@ -288,6 +289,37 @@ def _step(
     return 1, _item(data, pos, end, trie, names, stack)
 
 
+@kernel(INT(BYTES, INT, INT, INTS, BYTES, INTS, INTS, INT, INT), inline=False)
+def value_end(
+    data: ByteArray,
+    pos: int,
+    end: int,
+    trie: IntArray,
+    names: ByteArray,
+    found: IntArray,
+    stack: IntArray,
+    row: int,
+    rows: int,
+) -> int:
+    """Scan the value that begins at data[pos], which must be UTF-8; give the position behind it.
+
+    NOT_JSON and UNSURE are as in `scan_json`; what is found is noted as row `row` of `rows`.
+    """
+    stack[_DEPTH] = stack[_KEYS] = stack[_NODE] = 0
+    value_follows = 1
+    while pos >= 0:
+        if value_follows:
+            if pos >= end:
+                return NOT_JSON
+            pos = _value(data, pos, end, trie, names, found, stack, row, rows)
+            value_follows = 0
+        elif stack[_DEPTH] == 0:
+            return pos
+        else:
+            value_follows, pos = _step(data, pos, end, trie, names, found, stack, row, rows)
+    return pos
+
+
 @kernel(INT(BYTES, INT, INT, INTS, BYTES, INTS, INTS, INT, INT))
 def _row(
     data: ByteArray,
@@ -301,20 +333,10 @@ def _row(
     rows: int,
 ) -> int:
     """Scan one value that fills data[pos:end]; give VALID, NOT_JSON or UNSURE."""
-    stack[_DEPTH] = stack[_KEYS] = stack[_NODE] = 0
-    pos = skip_space(data, pos, end)
-    value_follows = 1
-    while pos >= 0:
-        if value_follows:
-            if pos >= end:
-                return NOT_JSON
-            pos = _value(data, pos, end, trie, names, found, stack, row, rows)
-            value_follows = 0
-        elif stack[_DEPTH] == 0:
-            return VALID if skip_space(data, pos, end) == end else NOT_JSON
-        else:
-            value_follows, pos = _step(data, pos, end, trie, names, found, stack, row, rows)
-    return pos
+    pos = value_end(data, skip_space(data, pos, end), end, trie, names, found, stack, row, rows)
+    if pos < 0:
+        return pos
+    return VALID if skip_space(data, pos, end) == end else NOT_JSON
 
 
 @kernel(INT(BYTES, INTS, INTS, INTS, BYTES, INTS, INTS, INTS))

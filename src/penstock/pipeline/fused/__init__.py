@@ -1,0 +1,1 @@
+"""Routes from Kafka bytes to Kafka bytes: batches are walked, filtered and rewritten without objects."""
