@@ -29,7 +29,7 @@ from penstock.events.types import AttributeType, read_base64
 from penstock.events.v01 import decode_json, downgrade, encode_json, upgrade
 from penstock.record import KafkaRecord, Properties, PulsarMessage
 
-__all__ = ["Profile", "PulsarBinding", "Values", "key_bytes"]
+__all__ = ["Profile", "PulsarBinding", "Values", "is_own", "key_bytes"]
 
 MARKER = "CE-ContentType"
 _VERSION_01, _VERSION_10 = "ce-cloudeventsversion", "ce-specversion"
@@ -91,7 +91,7 @@ class PulsarBinding:
 
     def foreign(self, message: PulsarMessage) -> Properties:
         """Give the properties that belong to the application, in order."""
-        return tuple(item for item in message.properties if not _is_ours(item[0]))
+        return tuple(item for item in message.properties if not is_own(item[0]))
 
     def encode(
         self,
@@ -217,7 +217,8 @@ def _marker(properties: Properties) -> str | None:
     return None
 
 
-def _is_ours(name: str) -> bool:
+def is_own(name: str) -> bool:
+    """Say whether a property belongs to the binding: in any of its dialects, it is not the application's."""
     return name == names.CONTENT_TYPE or name.startswith((PREFIX, names.PREFIX))
 
 

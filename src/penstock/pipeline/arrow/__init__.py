@@ -5,8 +5,10 @@
 | batch | `EventColumns`: attributes, data, key and rejects of one batch, a column each |
 | shapes | which rows have the same header names in the same order |
 | certain | rules of core that a whole column certainly keeps; what is not certain goes the exact way |
-| decode | Kafka records to events |
-| encode | events to Kafka records |
+| bindings | whose records they are: Kafka's, or Pulsar's as the gateway shows them |
+| dialects, properties01 | the attributes of a shape, by the names of its headers |
+| decode | records to events |
+| encode | events to records |
 | buffers | the bytes of a column |
 | found | paths into the JSON data, by one scan for all routes |
 | cells | a value for each row, and of which rows it is not certain |

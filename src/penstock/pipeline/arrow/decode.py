@@ -1,4 +1,4 @@
-"""Kafka records to events, a batch at a time, with the verdicts of the Kafka binding (spec 000).
+"""Records to events, a batch at a time, with the verdicts of their binding (spec 000, spec 002).
 
 Binary mode goes by columns. Structured mode, and every row of which a rule is not certain, is read by the
 binding itself.
@@ -17,12 +17,10 @@ from penstock.errors import EventError
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.content import Json, absent
 from penstock.events.draft import failed
-from penstock.events.headers import CONTENT_TYPE, PREFIX
-from penstock.events.media import CLOUDEVENTS
 from penstock.events.reading import Level, Mode, Reading, Verdict
-from penstock.events.rules import REQUIRED, is_name
 from penstock.pipeline.arrow.batch import NATIVE_TYPES, OTHER, EventColumns
-from penstock.pipeline.arrow.certain import certainly_valid, texts_of
+from penstock.pipeline.arrow.bindings import Binding, owned_by
+from penstock.pipeline.arrow.dialects import columns_of
 from penstock.pipeline.arrow.shapes import Shape, shapes_of
 from penstock.record import KafkaRecord
 
@@ -60,7 +58,7 @@ class _Part:
 
 
 def decode_batch(
-    value: pa.BinaryArray, headers: pa.ListArray, binding: KafkaBinding | None = None
+    value: pa.BinaryArray, headers: pa.ListArray, binding: Binding | None = None
 ) -> EventColumns:
     """Decode one batch of records, at the level `strict`."""
     binding = binding or KafkaBinding()
@@ -80,64 +78,30 @@ def decode_batch(
 
 
 def _by_columns(
-    shape: Shape, value: pa.BinaryArray, headers: pa.ListArray, binding: KafkaBinding
+    shape: Shape, value: pa.BinaryArray, headers: pa.ListArray, binding: Binding
 ) -> tuple[_Part | None, Rows]:
     """Decode the rows of a shape of which everything is certain; give the others back."""
-    owned = _owned(shape.names)
-    if owned is None or binding.types or binding.dash:
-        return None, shape.rows
+    found = columns_of(shape, headers, binding)
     rows, starts = shape.rows, shape.starts
-    columns = {name: _column(headers, starts, position) for name, position in owned.items()}
-    certain = np.ones(len(rows), dtype=bool)
-    for name, (texts, sound) in columns.items():
-        certain &= certainly_valid(name, texts.fill_null("") if texts.null_count else texts)
-        if sound is not None:
-            certain &= sound
-    if "datacontenttype" in columns:
-        certain &= ~_structured(columns["datacontenttype"][0])
-    if not certain.any():
+    if found is None or not found.certain.any():
         return None, rows
+    certain = found.certain
     everything = bool(certain.all())
     kept = rows if everything else rows[certain]
     pick = None if everything else pa.array(np.flatnonzero(certain))
+
+    def picked(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+        return columns if pick is None else {name: column.take(pick) for name, column in columns.items()}
+
     part = _Part(rows=kept, data=_take(value, kept))
-    for name, (texts, _) in columns.items():
-        part.attributes[name] = texts if pick is None else texts.take(pick)
-    part.foreign = _foreign(shape, headers, starts if everything else starts[certain])
+    part.attributes, part.types = picked(found.attributes), picked(found.types)
+    part.foreign = _foreign(shape, headers, starts if everything else starts[certain], binding)
     return part, rows[~certain]
 
 
-def _owned(names: Sequence[str]) -> dict[str, int] | None:
-    """Give where each attribute stands in a shape; None if the names alone are not plain binary mode."""
-    owned: dict[str, int] = {}
-    for position, name in enumerate(names):
-        if name != CONTENT_TYPE and not name.startswith(PREFIX):
-            continue
-        attribute = "datacontenttype" if name == CONTENT_TYPE else name[len(PREFIX) :]
-        # Kafka 3.2.1: content-type is the one header of datacontenttype; core: each attribute at most once.
-        if attribute in owned or not is_name(attribute) or name == f"{PREFIX}datacontenttype":
-            return None
-        owned[attribute] = position
-    return owned if all(name in owned for name in REQUIRED) else None
-
-
-def _column(
-    headers: pa.ListArray, starts: Rows, position: int
-) -> tuple[pa.StringArray, NDArray[np.bool_] | None]:
-    values = headers.values.field(1)
-    return texts_of(values.take(pa.array(starts + position)))
-
-
-def _structured(texts: pa.StringArray) -> NDArray[np.bool_]:
-    import pyarrow.compute as pc
-
-    # Kafka 3: "prefixed with the CloudEvents media type (matched case-insensitively)".
-    found = pc.starts_with(texts, CLOUDEVENTS, ignore_case=True)
-    return np.asarray(found.fill_null(True).to_numpy(zero_copy_only=False), dtype=bool)
-
-
-def _foreign(shape: Shape, headers: pa.ListArray, starts: Rows) -> pa.Array | None:
-    mine = [i for i, n in enumerate(shape.names) if n != CONTENT_TYPE and not n.startswith(PREFIX)]
+def _foreign(shape: Shape, headers: pa.ListArray, starts: Rows, binding: Binding) -> pa.Array | None:
+    own = owned_by(binding)
+    mine = [position for position, name in enumerate(shape.names) if not own(name)]
     if not mine:
         return None
     indices = (starts[:, None] + np.array(mine, dtype=np.int64)).ravel()
@@ -148,7 +112,7 @@ def _foreign(shape: Shape, headers: pa.ListArray, starts: Rows) -> pa.Array | No
 # Everything else, by the binding itself
 
 
-def _one_by_one(rows: Rows, value: pa.BinaryArray, headers: pa.ListArray, binding: KafkaBinding) -> _Part:
+def _one_by_one(rows: Rows, value: pa.BinaryArray, headers: pa.ListArray, binding: Binding) -> _Part:
     picked = pa.array(rows)
     values, pairs = value.take(picked).to_pylist(), headers.take(picked).to_pylist()
     records = [
@@ -173,7 +137,7 @@ def _one_by_one(rows: Rows, value: pa.BinaryArray, headers: pa.ListArray, bindin
     return part
 
 
-def _read(binding: KafkaBinding, record: KafkaRecord) -> Reading:
+def _read(binding: Binding, record: KafkaRecord) -> Reading:
     try:
         return binding.read(record)
     except EventError as error:

@@ -1,7 +1,7 @@
-"""Events to Kafka records, a batch at a time: binary headers, or the JSON format spliced from columns.
+"""Events to records, a batch at a time: binary headers, or the JSON format spliced from columns.
 
 Attributes are written core first, then by name. JSON is spliced only where every text needs no escape and
-data is known to be JSON; every other row is written by the Kafka binding itself.
+data is known to be JSON; every other row is written by the binding itself.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import CannotEncode
-from penstock.events.bindings.kafka import KafkaBinding
+from penstock.events.bindings.pulsar import Profile, Values, is_own
 from penstock.events.cloudevent import CloudEvent
 from penstock.events.content import Data, Json, absent
+from penstock.events.formats import FORMATS
 from penstock.events.headers import CONTENT_TYPE, header_of
 from penstock.events.jsontext import loads
 from penstock.events.media import is_json
 from penstock.events.reading import Mode
 from penstock.events.types import AttributeType
 from penstock.pipeline.arrow.batch import NATIVE_TYPES, STRING, EventColumns
+from penstock.pipeline.arrow.bindings import Binding, PulsarRecords
 from penstock.pipeline.arrow.buffers import bytes_of
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.arrow.found import can_scan, find_paths
+from penstock.pipeline.arrow.properties01 import can_be_01, pairs_01
+from penstock.record import KafkaRecord
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Records", "encode_batch", "event_at", "events_of"]
 
 _TYPES: Mapping[int, AttributeType] = {mark: AttributeType(name) for name, mark in NATIVE_TYPES.items()}
+_MARKER = FORMATS.named("json").media_type.encode()
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _ESCAPED = r'["\\]'
 """Legal attributes hold no control characters: these two are all that JSON escapes in them."""
@@ -52,20 +57,41 @@ class Records:
     reason: pa.StringArray
 
 
-def encode_batch(events: EventColumns, binding: KafkaBinding) -> Records:
+def encode_batch(events: EventColumns, binding: Binding) -> Records:
     """Write every row; none may be a reject."""
-    fast = _FAST.get((binding.mode, binding.format))
-    if fast is None or binding.repeat_headers or not binding.target_has_headers:
-        certain = np.zeros(events.rows, dtype=bool)
-    else:
-        certain = fast[0](events)
+    fast = _fast_of(binding)
+    certain = np.zeros(events.rows, dtype=bool) if fast is None else fast[0](events)
+    if isinstance(binding, PulsarRecords) and certain.any():
+        certain &= ~_has_own(events.foreign)
     kept, slow = np.flatnonzero(certain), np.flatnonzero(~certain)
     parts = [_one_by_one(events, slow, binding)] if len(slow) or not events.rows else []
     if len(kept) and fast is not None:
-        parts.insert(0, fast[1](events if not len(slow) else events.take(pa.array(kept)), binding))
+        parts.insert(0, fast[1](events if not len(slow) else events.take(pa.array(kept))))
     if len(parts) == 1:
         return parts[0]
     return _join(parts, np.concatenate([kept, slow]))
+
+
+def _fast_of(binding: Binding) -> _Fast | None:
+    """Give what says which rows can be written by columns, and what writes them."""
+    if isinstance(binding, PulsarRecords):
+        asked = binding.pulsar
+        plain = asked.format == "json" and asked.values is Values.AUTO and not asked.repeat_properties
+        return _FAST.get((asked.profile, asked.mode)) if plain else None
+    plain = binding.format == "json" and not binding.repeat_headers and binding.target_has_headers
+    return _FAST.get((None, binding.mode)) if plain else None
+
+
+def _has_own(foreign: pa.ListArray) -> Mask:
+    """Say which rows have a header of the application that Pulsar's binding would take for its own."""
+    found = np.zeros(len(foreign), dtype=bool)
+    offsets = foreign.offsets.to_numpy().astype(np.int64)
+    names = foreign.values.field(0)[offsets[0] : offsets[-1]].dictionary_encode()
+    own = np.array([is_own(name) for name in names.dictionary.to_pylist()], dtype=bool)
+    if own.any():
+        places = np.flatnonzero(own[names.indices.to_numpy()]) + offsets[0]
+        found[np.searchsorted(offsets, places, side="right") - 1] = True
+    return found
 
 
 def event_at(events: EventColumns, row: int) -> CloudEvent:
@@ -108,19 +134,20 @@ def _data_at(events: EventColumns, row: int) -> Data:
 # The exact way
 
 
-def _one_by_one(events: EventColumns, rows: Rows, binding: KafkaBinding) -> Records:
+def _one_by_one(events: EventColumns, rows: Rows, binding: Binding) -> Records:
     values: list[bytes | None] = []
     headers: list[list[dict[str, object]]] = []
     codes: list[str | None] = []
     reasons: list[str | None] = []
     for row in rows.tolist():
+        foreign = tuple((pair["key"], pair["value"]) for pair in events.foreign[row].as_py() or ())
         try:
-            record = binding.encode(event_at(events, row))
-            value, own, code, reason = record.value, record.headers, None, None
+            record = binding.encode(event_at(events, row), headers=foreign)
+            code, reason = None, None
         except CannotEncode as exc:
-            value, own, code, reason = None, (), "cannot-encode", str(exc)
-        values.append(value)
-        headers.append([{"key": k, "value": v} for k, v in own] + (events.foreign[row].as_py() or []))
+            record, code, reason = KafkaRecord(headers=foreign), "cannot-encode", str(exc)
+        values.append(record.value)
+        headers.append([{"key": name, "value": value} for name, value in record.headers])
         codes.append(code)
         reasons.append(reason)
     return Records(
@@ -160,9 +187,13 @@ def _can_be_binary(events: EventColumns) -> Mask:
     return ~_mask(events.data_is_json)
 
 
-def _binary(events: EventColumns, binding: KafkaBinding) -> Records:
+def _binary(events: EventColumns) -> Records:
     pairs = [(header_of(name), events.attributes[name].cast(pa.binary())) for name in events.names()]
     return _records(events.data, _headers(pairs, events.foreign))
+
+
+def _binary_01(events: EventColumns) -> Records:
+    return _records(events.data, _headers(pairs_01(events), events.foreign))
 
 
 def _headers(pairs: Sequence[tuple[str, pa.Array]], foreign: pa.ListArray) -> pa.ListArray:
@@ -239,15 +270,14 @@ def _is_json_text(raw: bytes) -> bool:
     return True
 
 
-def _spliced(events: EventColumns, binding: KafkaBinding) -> Records:
+def _spliced(events: EventColumns) -> Records:
     pieces: list[pa.Array | pa.Scalar] = []
     for number, name in enumerate(events.names()):
         before = f'{"{" if number == 0 else ","}"{name}":"'
         pieces += _member(before.encode(), events.attributes[name].cast(pa.binary()), b'"')
     pieces += _member(b',"data":', events.data, b"")
     value = pc.binary_join_element_wise(*pieces, pa.scalar(b"}"), pa.scalar(b""))
-    media_type = binding.formats.named(binding.format).media_type.encode()
-    marker = pa.repeat(pa.scalar(media_type, pa.binary()), events.rows)
+    marker = pa.repeat(pa.scalar(_MARKER, pa.binary()), events.rows)
     return _records(value, _headers([(CONTENT_TYPE, marker)], events.foreign))
 
 
@@ -263,8 +293,12 @@ def _mask(found: pa.BooleanArray) -> Mask:
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-_Fast = tuple[Callable[[EventColumns], "Mask"], Callable[[EventColumns, KafkaBinding], Records]]
-_FAST: Mapping[tuple[Mode, str], _Fast] = {
-    (Mode.BINARY, "json"): (_can_be_binary, _binary),
-    (Mode.STRUCTURED, "json"): (_can_be_spliced, _spliced),
+_Fast = tuple[Callable[[EventColumns], "Mask"], Callable[[EventColumns], Records]]
+# Profile 1.0 has Kafka's names; of 0.1 the binding itself writes what is structured.
+_FAST: Mapping[tuple[Profile | None, Mode], _Fast] = {
+    (None, Mode.BINARY): (_can_be_binary, _binary),
+    (None, Mode.STRUCTURED): (_can_be_spliced, _spliced),
+    (Profile.V1_0, Mode.BINARY): (_can_be_binary, _binary),
+    (Profile.V1_0, Mode.STRUCTURED): (_can_be_spliced, _spliced),
+    (Profile.V0_1, Mode.BINARY): (can_be_01, _binary_01),
 }
