@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["ended", "finish", "start_query"]
+__all__ = ["WAITING", "ended", "finish", "start_query"]
 
+WAITING: Final = "Waiting for data"
+"""What Spark says of a query that has looked and found nothing new."""
 _TERMINATED: Final = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
 
 
@@ -57,8 +59,8 @@ def _staged(records: DataFrame, stage: Stage, name: str) -> DataFrame:
     )
 
 
-def finish(query: StreamingQuery) -> None:
-    """Ask a query to end when the batch that runs is written.
+def finish(query: StreamingQuery) -> bool:
+    """Ask a query to end when the batch that runs is written; False: not now, ask again soon.
 
     `StreamingQuery.stop` would cancel that batch, which the next run then repeats. Spark looks at the state
     of a query between two batches, so the state is set and nothing is interrupted.
@@ -67,11 +69,24 @@ def finish(query: StreamingQuery) -> None:
     from pyspark import SparkContext
 
     try:
+        running = query._jsq.streamingQuery()
+        if not _may_end(running, query.status["message"]):
+            return False
         jvm: Any = SparkContext._jvm
         terminated = jvm.java.lang.Class.forName(_TERMINATED).getField("MODULE$").get(None)
-        query._jsq.streamingQuery().state().set(terminated)
+        running.state().set(terminated)
     except (Py4JError, AttributeError, TypeError):
         query.stop()
+    return True
+
+
+def _may_end(running: Any, message: str) -> bool:
+    """Say whether the state may be set: a batch that finds itself ended after its planning is interrupted."""
+    if message.startswith(WAITING):
+        return True
+    batch = running.getLatestExecutionContext()
+    planned, committed = (batch.getDuration(step).isDefined() for step in ("queryPlanning", "commitOffsets"))
+    return planned and not committed
 
 
 def ended(query: StreamingQuery, seconds: float) -> bool:

@@ -22,7 +22,7 @@ from penstock.pipeline.job.offsets import advanced, gap
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared, prepare, refreshed
 from penstock.pipeline.job.progress import Progress, listener
-from penstock.pipeline.job.query import ended, finish, start_query
+from penstock.pipeline.job.query import WAITING, ended, finish, start_query
 from penstock.pipeline.job.realtime import require_cores
 from penstock.pipeline.job.survey import Clusters
 from penstock.pipeline.job.watcher import Watcher
@@ -36,8 +36,6 @@ __all__ = ["Job", "Totals"]
 _log = logging.getLogger(__name__)
 _TURN: Final = 0.2
 _MOMENT: Final = 0.005
-_WAITING: Final = "Waiting for data"
-"""What Spark says of a query that has looked and found nothing new."""
 _RECENTLY: Final = 2.0
 _LAST_WORDS: Final = 10.0
 """How long to wait for what Spark still has to tell of a query that has ended."""
@@ -138,7 +136,7 @@ class Job:
 
     def _watch(self, spark: SparkSession, queries: dict[str, StreamingQuery]) -> None:
         open_queries = dict(queries)
-        asked, failed = False, None
+        going_on, ending, failed = set(queries), False, None
         while open_queries:
             self._hear()
             for name, query in list(open_queries.items()):
@@ -148,15 +146,16 @@ class Job:
                     open_queries[name] = queries[name] = start_query(
                         spark, self._prepared[name], self.options
                     )
+                    going_on.add(name)
                 elif done:
                     del open_queries[name]
                     failed = failed or problem
-            if not asked and (self._stop.is_set() or failed or self._idle(open_queries)):
-                asked = True
+            if not ending and (self._stop.is_set() or failed or self._idle(open_queries)):
+                ending = True
                 if self._stop.is_set():
                     self._note("ending when the batch that runs is written; a second signal ends at once")
-                for query in open_queries.values():
-                    finish(query)
+            if ending:
+                going_on = {name for name in going_on & set(open_queries) if not finish(open_queries[name])}
         self._hear_last({str(query.runId) for query in queries.values()})
         if failed is not None:
             raise failed
@@ -181,7 +180,7 @@ class Job:
             status = query.status
             if status["isDataAvailable"]:
                 self._busy = now
-            elif status["message"].startswith(_WAITING):
+            elif status["message"].startswith(WAITING):
                 self._waited[name] = now
         # A query that has not even asked the broker for new records, or gets no answer, is not idle.
         asked = min((self._waited.get(name, 0.0) for name in queries), default=now)
