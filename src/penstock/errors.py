@@ -19,7 +19,12 @@ PenstockError              what happened, where, why, and the next step
 │   └── RecordsError       records in a batch that cannot be taken; has Kafka's error code
 ├── ApiError               a Kafka client asked the gateway for what it does not get; has Kafka's error code
 ├── ClusterError           a broker or registry said no
+│   ├── AccessDenied       ... because our role may not, or is nobody's
 │   ├── PulsarRefused      a Pulsar broker, with one of its own error codes
+│   ├── KafkaRefused       a Kafka broker, with one of its own error codes
+│   │   ├── OffsetOutOfRange   the log does not have the offset that was asked for
+│   │   ├── MessageTooLarge    the topic does not take a batch of this size
+│   │   └── ProducerFenced     a newer producer has the same transactional id
 │   └── Unreachable        ... or said nothing                                    exit 5
 ├── Refused                we will not do it: dangerous                           exit 4
 │   └── CheckpointMismatch the checkpoint belongs to something else
@@ -42,6 +47,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 __all__ = [
+    "AccessDenied",
     "ApiError",
     "ArtifactError",
     "CannotEncode",
@@ -56,12 +62,16 @@ __all__ = [
     "InvalidExpression",
     "JavaError",
     "JobFailed",
+    "KafkaRefused",
     "MachineError",
+    "MessageTooLarge",
     "MissingExtra",
     "NotACloudEvent",
+    "OffsetOutOfRange",
     "PenstockError",
     "PipelineError",
     "PortTaken",
+    "ProducerFenced",
     "PulsarRefused",
     "RecordsError",
     "Refused",
@@ -283,6 +293,12 @@ class ClusterError(PenstockError):
     code = "PK400"
 
 
+class AccessDenied(ClusterError):
+    """A cluster knows who asked, or does not, and does not let them."""
+
+    code = "PK407"
+
+
 class PulsarRefused(ClusterError):
     """A Pulsar broker refused; `server_error` is its code, `retriable` whether waiting can help."""
 
@@ -301,6 +317,59 @@ class PulsarRefused(ClusterError):
         super().__init__(what, where=where, why=why, next=next)
         self.server_error = server_error
         self.retriable = retriable
+
+
+class KafkaRefused(ClusterError):
+    """A Kafka broker refused; `error_code` is its number, `retriable` whether waiting can help."""
+
+    code = "PK403"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        error_code: int,
+        retriable: bool = False,
+        where: str | None = None,
+        why: str | None = None,
+        next: str | None = None,
+    ) -> None:
+        super().__init__(what, where=where, why=why, next=next)
+        self.error_code = error_code
+        self.retriable = retriable
+
+
+class OffsetOutOfRange(KafkaRefused):
+    """A log does not have an offset any more, or not yet; it has `log_start` to `log_end`."""
+
+    code = "PK404"
+
+    def __init__(
+        self, topic: str, partition: int, *, offset: int, log_start: int, log_end: int, error_code: int = 1
+    ) -> None:
+        super().__init__(
+            f"offset {offset} is not in the log, which has {log_start} to {log_end}",
+            error_code=error_code,
+            where=f"{topic}-{partition}",
+            next="go on at one of its ends, if the records between may be lost",
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.log_start = log_start
+        self.log_end = log_end
+
+
+class MessageTooLarge(KafkaRefused):
+    """A topic does not take a batch of this size."""
+
+    code = "PK405"
+
+
+class ProducerFenced(KafkaRefused):
+    """A newer producer has the same transactional id: this one must stop and write no more."""
+
+    code = "PK406"
 
 
 class Unreachable(ClusterError):

@@ -1,0 +1,197 @@
+"""A cluster as this client sees it: brokers, leaders, and connections to them.
+
+Bootstrap addresses are asked first and again when no known broker answers. One thread uses a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from penstock.brokers.kafka_raw.address import Address
+from penstock.brokers.kafka_raw.answer import Answer
+from penstock.brokers.kafka_raw.calls import DESCRIBE_CONFIGS, METADATA, Call
+from penstock.brokers.kafka_raw.connection import Connection
+from penstock.brokers.kafka_raw.login import log_in
+from penstock.brokers.kafka_raw.metadata import (
+    Leader,
+    Metadata,
+    TopicLayout,
+    metadata_request,
+    read_metadata,
+)
+from penstock.brokers.kafka_raw.refusal import refusal
+from penstock.brokers.kafka_raw.retry import is_retriable, retrying
+from penstock.brokers.kafka_raw.settings import Settings
+from penstock.brokers.kafka_raw.tls import tls_context
+from penstock.brokers.kafka_raw.topic_config import config_request, read_config
+from penstock.errors import KafkaRefused, PenstockError, Unreachable
+from penstock.wire.buffer import Buffer
+from penstock.wire.kafka.error_codes import ErrorCode
+
+__all__ = ["Cluster"]
+
+_Result = TypeVar("_Result")
+
+
+class Cluster:
+    """Brokers by number, leaders by topic and partition.
+
+    with Cluster(Settings.of({"bootstrap.servers": "127.0.0.1:9092"})) as cluster:
+        cluster.partitions("orders")
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._context = tls_context(settings)
+        self._brokers: dict[int, Address] = {}
+        self._topics: dict[str, TopicLayout] = {}
+        self._connections: dict[Address, Connection] = {}
+        self._cluster_id: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that are shared; who dialled one closes it."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # What the cluster looks like
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster; None if it does not tell."""
+        if not self._brokers:
+            self.retrying(lambda: self.refresh(()))
+        return self._cluster_id
+
+    def partitions(self, topic: str) -> int:
+        """Count the partitions of a topic; raise KafkaRefused if it stays unknown."""
+        return self._layout(topic).partitions
+
+    def leader(self, topic: str, partition: int) -> Leader:
+        """Give the leader as it was last heard of; KafkaRefused (retriable) while there is none."""
+        layout = self._topics.get(topic) or self._layout(topic)
+        if partition not in layout.leaders:
+            unknown = not 0 <= partition < layout.partitions
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if unknown else ErrorCode.LEADER_NOT_AVAILABLE
+            raise refusal(code, "a partition has no leader", where=f"{topic}-{partition}")
+        return layout.leaders[partition]
+
+    def refresh(self, topics: Collection[str] = ()) -> None:
+        """Ask any broker for these topics and those known already; once, without trying again."""
+        wanted = sorted({*topics, *self._topics})
+        heard = self.ask_any(METADATA, metadata_request(wanted), read_metadata)
+        self._learn(heard)
+
+    def max_message_bytes(self, topic: str) -> int | None:
+        """Give the largest batch that a topic takes; None if the cluster does not tell."""
+        try:
+            found = self.retrying(
+                lambda: self.ask_any(
+                    DESCRIBE_CONFIGS, config_request(topic, "max.message.bytes"), read_config
+                )
+            )
+        except KafkaRefused:
+            return None  # no right to look, or a broker without this request: not worth stopping for
+        return int(found) if found and found.isdecimal() else None
+
+    def _layout(self, topic: str) -> TopicLayout:
+        def look() -> TopicLayout:
+            self.refresh([topic])
+            layout = self._topics.get(topic)
+            if layout is None or not layout.partitions:
+                code = layout.error_code if layout else ErrorCode.NONE
+                raise refusal(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} is not there")
+            return layout
+
+        try:
+            return retrying(look, seconds=self.settings.topic_timeout, between=_nothing)
+        except KafkaRefused:
+            self._topics.pop(topic, None)
+            raise
+
+    def _learn(self, heard: Metadata) -> None:
+        self._brokers = dict(heard.brokers) or self._brokers
+        self._cluster_id = heard.cluster_id
+        for name, layout in heard.topics.items():
+            known = self._topics.get(name)
+            if known is None or not known.partitions or layout.error_code == ErrorCode.NONE:
+                self._topics[name] = layout
+
+    # Talking to brokers
+
+    def retrying(self, attempt: Callable[[], _Result]) -> _Result:
+        """Call `attempt` until it works, within the deadline; the leaders are asked for in between."""
+        return retrying(attempt, seconds=self.settings.deadline, between=lambda exc: self.try_refresh())
+
+    def try_refresh(self, topics: Collection[str] = ()) -> None:
+        """Refresh if anybody answers; who needed it will fail again and come back."""
+        try:
+            self.refresh(topics)
+        except PenstockError as exc:
+            if not is_retriable(exc):
+                raise
+
+    def ask(
+        self, node: int, call: Call, body: Sequence[Buffer], read: Callable[[Answer], _Result]
+    ) -> _Result:
+        """Ask one broker on its shared connection; once."""
+        return self._ask(self._address(node), call, body, read)
+
+    def dial(self, node: int) -> Connection:
+        """Open a connection of one's own to a broker."""
+        return self._open(self._address(node))
+
+    def known(self, node: int, address: Address) -> None:
+        """Take in where a broker is: an answer of FindCoordinator says it, too."""
+        self._brokers[node] = address
+
+    def _address(self, node: int) -> Address:
+        if node not in self._brokers:
+            raise Unreachable(f"broker {node} is not in the cluster", why="it is down, or it has just come")
+        return self._brokers[node]
+
+    def ask_any(self, call: Call, body: Sequence[Buffer], read: Callable[[Answer], _Result]) -> _Result:
+        """Ask whoever answers; once."""
+        failure: Unreachable | None = None
+        connected = list(self._connections)
+        for address in dict.fromkeys([*connected, *self._brokers.values(), *self.settings.bootstrap]):
+            try:
+                return self._ask(address, call, body, read)
+            except Unreachable as exc:
+                failure = exc
+        assert failure is not None, "there is a bootstrap address at least"
+        raise failure
+
+    def _ask(
+        self, address: Address, call: Call, body: Sequence[Buffer], read: Callable[[Answer], _Result]
+    ) -> _Result:
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection = self._connections[address] = self._open(address)
+        try:
+            answer = connection.call(call, body)
+            # Every answer that is asked for this way begins with the time to be silent (KIP-219).
+            connection.throttle(answer.int32())
+            return read(answer)
+        finally:
+            if connection.closed:
+                self._connections.pop(address, None)
+
+    def _open(self, address: Address) -> Connection:
+        connection = Connection.open(address, self.settings, self._context)
+        log_in(connection, self.settings)
+        return connection
+
+
+def _nothing(_: PenstockError) -> None:
+    """Only time can help."""

@@ -1,0 +1,82 @@
+"""What a cluster says of itself: its brokers, and who leads each partition (Metadata v7)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.brokers.kafka_raw.address import Address
+from penstock.brokers.kafka_raw.answer import Answer
+from penstock.wire.kafka.error_codes import ErrorCode
+from penstock.wire.kafka.primitives import CLASSIC
+
+__all__ = ["Leader", "Metadata", "TopicLayout", "metadata_request", "read_metadata"]
+
+_NO_AUTO_CREATION = b"\0"
+_MOST_PORT = 65_535
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, and since which election."""
+
+    node: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLayout:
+    """A topic: its error code, and the leaders of those partitions that have one."""
+
+    error_code: int
+    partitions: int
+    leaders: Mapping[int, Leader]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """One answer."""
+
+    brokers: Mapping[int, Address]
+    cluster_id: str | None
+    topics: Mapping[str, TopicLayout]
+
+
+def metadata_request(topics: Collection[str]) -> tuple[bytes, ...]:
+    """Ask for these topics; asking creates none."""
+    return CLASSIC.length(len(topics)), *map(CLASSIC.string, topics), _NO_AUTO_CREATION
+
+
+def read_metadata(answer: Answer) -> Metadata:
+    """Read the answer behind its throttle time."""
+
+    def broker() -> tuple[int, Address]:
+        node, address = answer.int32(), Address(answer.string(), answer.int32())
+        answer.nullable_string()  # rack
+        return node, address
+
+    brokers = {node: at for node, at in answer.array(broker) if 0 < at.port <= _MOST_PORT}
+    cluster_id = answer.nullable_string()
+    answer.int32()  # controller
+    return Metadata(brokers, cluster_id, dict(answer.array(lambda: _topic(answer))))
+
+
+def _topic(answer: Answer) -> tuple[str, TopicLayout]:
+    code, name = answer.int16(), answer.string()
+    answer.int8()  # is internal
+    partitions = answer.array(lambda: _partition(answer))
+    leaders = {number: leader for number, leader in partitions if leader is not None}
+    return name, TopicLayout(code, len(partitions), leaders)
+
+
+_PARTITION = struct.Struct(">hiii")
+
+
+def _partition(answer: Answer) -> tuple[int, Leader | None]:
+    code, number, node, epoch = _PARTITION.unpack(answer.take(_PARTITION.size))
+    for _ in ("replicas", "in sync", "offline"):
+        answer.array(answer.int32)
+    # REPLICA_NOT_AVAILABLE is said of replicas that are down; the partition has its leader.
+    led = node >= 0 and code in (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE)
+    return number, Leader(node, epoch) if led else None

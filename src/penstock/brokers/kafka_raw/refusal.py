@@ -1,0 +1,70 @@
+"""A Kafka error code as an exception: its type, whether waiting helps, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.errors import KafkaRefused, MessageTooLarge, ProducerFenced
+from penstock.wire.kafka.error_codes import ErrorCode
+
+__all__ = ["check", "refusal"]
+
+_TYPES: Final[Mapping[int, type[KafkaRefused]]] = {
+    ErrorCode.MESSAGE_TOO_LARGE: MessageTooLarge,
+    ErrorCode.RECORD_LIST_TOO_LARGE: MessageTooLarge,
+    # KIP-360: brokers say INVALID_PRODUCER_EPOCH for a fenced producer where versions are old.
+    ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFenced,
+    ErrorCode.PRODUCER_FENCED: ProducerFenced,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: ProducerFenced,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: ProducerFenced,
+}
+
+_NEXT: Final[Mapping[int, str]] = {
+    ErrorCode.MESSAGE_TOO_LARGE: "send smaller batches, or raise max.message.bytes of the topic",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "send smaller batches, or raise segment.bytes of the topic",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or correct its name",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "give this user the right to the topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "give this user the right to the group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "give this user the right to write idempotently",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "give this user the right to the transactional id",
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "correct username and password",
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: "choose a mechanism that the broker has",
+    ErrorCode.UNSUPPORTED_VERSION: "use another version of the broker, or another engine",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "stay within transaction.max.timeout.ms of the broker",
+}
+_FENCED_NEXT: Final = "stop: a newer producer has taken over"
+# A group may have members that joined; they, not we, own its offsets.
+_WHY: Final[Mapping[int, str]] = {
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members that manage its offsets",
+    ErrorCode.ILLEGAL_GENERATION: "the group has members that manage its offsets",
+}
+
+
+def refusal(code: int, what: str, *, where: str | None = None, why: str | None = None) -> KafkaRefused:
+    """Make the error for a code; one that Kafka invents later is not retried.
+
+    >>> refusal(6, "cannot fetch", where="t-0").retriable
+    True
+    >>> print(refusal(4242, "cannot fetch"))
+    cannot fetch (error 4242)
+    """
+    known = ErrorCode(code) if code in _KNOWN else None
+    kind = _TYPES.get(code, KafkaRefused)
+    return kind(
+        f"{what} ({known.name if known else f'error {code}'})",
+        error_code=code,
+        retriable=bool(known and known.retriable),
+        where=where,
+        why=why or _WHY.get(code),
+        next=_NEXT.get(code) or (_FENCED_NEXT if kind is ProducerFenced else None),
+    )
+
+
+_KNOWN: Final = frozenset(int(code) for code in ErrorCode)
+
+
+def check(code: int, what: str, *, where: str | None = None, why: str | None = None) -> None:
+    """Raise the error for a code that is one."""
+    if code != ErrorCode.NONE:
+        raise refusal(code, what, where=where, why=why)

@@ -1,0 +1,48 @@
+"""Trying again: with longer and longer pauses, until a deadline; what cannot get better is raised at once."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from penstock.errors import KafkaRefused, PenstockError, Unreachable
+
+__all__ = ["is_retriable", "pauses", "retrying"]
+
+_Result = TypeVar("_Result")
+_FIRST = 0.01
+_LONGEST = 1.0
+
+
+def is_retriable(error: PenstockError) -> bool:
+    """Say whether trying again can help: the broker said so, or did not answer."""
+    return error.retriable if isinstance(error, KafkaRefused) else isinstance(error, Unreachable)
+
+
+def pauses() -> Iterator[float]:
+    """Give pauses that double up to a second, each shortened by chance: clients shall not come together."""
+    step = _FIRST
+    while True:
+        yield step * random.uniform(0.5, 1.0)
+        step = min(2 * step, _LONGEST)
+
+
+def retrying(
+    attempt: Callable[[], _Result], *, seconds: float, between: Callable[[PenstockError], None]
+) -> _Result:
+    """Call `attempt` until it works; `between` mends what it can after a failure.
+
+    After so many seconds the last failure is raised.
+    """
+    until = time.monotonic() + seconds
+    for pause in pauses():
+        try:
+            return attempt()
+        except PenstockError as exc:
+            if not is_retriable(exc) or time.monotonic() + pause > until:
+                raise
+            between(exc)
+        time.sleep(pause)
+    raise AssertionError("pauses do not end")
