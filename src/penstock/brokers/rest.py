@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
 from penstock.config.secret import mask_address
-from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
+from penstock.errors import AccessDenied, ClusterError, ConfigError, MissingExtra, Unreachable
 
 __all__ = ["Answer", "Rest", "tls_context"]
 
@@ -19,6 +19,7 @@ MAX_REASON: Final = 2_000
 _REDIRECTS: Final = frozenset({307, 308})
 _REFUSED: Final = 300
 _SERVER_ERROR: Final = 500
+_DENIED: Final = frozenset({401, 403})
 _NOBODY: Final = frozenset({502, 503, 504})
 """Answers of a proxy that stands before a server which does not."""
 
@@ -96,7 +97,8 @@ class Rest:
 
     def refuse(self, subject: str, answer: Answer) -> ClusterError:
         """Make the error for an answer that is a refusal."""
-        return ClusterError(
+        kind = AccessDenied if answer.status in _DENIED else ClusterError
+        return kind(
             f"{self.name} refused: {subject}",
             where=self.address,
             why=answer.reason,

@@ -17,7 +17,9 @@ from penstock.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from penstock.brokers.pulsar import Host
     from penstock.config import Secret, Server
-    from penstock.gateway.process import Listener, Options
+    from penstock.gateway.entrance import Listener
+    from penstock.gateway.process import Options
+    from penstock.gateway.security.protocols import SecurityProtocol
 
 __all__ = ["command"]
 
@@ -55,11 +57,32 @@ CaFile = Annotated[
 ]
 Listen = Annotated[
     list[str] | None,
-    typer.Option(metavar="HOST:PORT", help=f"Listen here ({_DEFAULT_LISTEN}); may be repeated."),
+    typer.Option(
+        metavar="[PROTOCOL://]HOST:PORT",
+        help=f"Listen here ({_DEFAULT_LISTEN}), as plaintext, ssl, sasl_plaintext or sasl_ssl; "
+        "may be repeated.",
+    ),
 ]
 Advertise = Annotated[
     list[str] | None,
     typer.Option(metavar="HOST:PORT", help="What clients are told; one for each --listen, in order."),
+]
+TlsCertFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Certificates of listeners with TLS (PEM).")
+]
+TlsKeyFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Their key (PEM), if it is not in the same file.")
+]
+TrustClients = Annotated[
+    bool,
+    typer.Option("--trust-clients", help="Clients without SASL act with all rights of the gateway's token."),
+]
+StampIdentity = Annotated[
+    bool, typer.Option("--stamp-identity", help="Write who produced a record into its headers.")
+]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option("--limit", metavar="NAME=NUMBER", help="Change a limit; may be repeated."),
 ]
 Namespace = Annotated[
     str, typer.Option("--default-namespace", metavar="TENANT/NS", help="Where short topic names are.")
@@ -109,6 +132,11 @@ def command(
     pulsar_ca_file: CaFile = None,
     listen: Listen = None,
     advertise: Advertise = None,
+    tls_cert_file: TlsCertFile = None,
+    tls_key_file: TlsKeyFile = None,
+    trust_clients: TrustClients = False,
+    stamp_identity: StampIdentity = False,
+    limit: LimitOption = None,
     default_namespace: Namespace = "public/default",
     offsets: OffsetsOption = Offsets.INDEX,
     undecodable: UndecodableOption = Undecodable.FAIL,
@@ -125,11 +153,16 @@ def command(
     """Serve Kafka clients from Pulsar until SIGTERM or Ctrl-C."""
     if apis:
         return _print_apis()
+    from penstock.cli.gateway_limits import limited
     from penstock.gateway.process import run
 
     options = replace(
         _cluster(pulsar, admin, pulsar_token_file, pulsar_ca_file),
         listeners=_listeners(listen or [_DEFAULT_LISTEN], advertise or []),
+        tls_certificate=tls_cert_file,
+        tls_key=tls_key_file,
+        trust_clients=trust_clients,
+        stamp_identity=stamp_identity,
         metrics=_metrics_address(metrics_listen),
         default_namespace=_namespace(default_namespace),
         placeholders=undecodable is Undecodable.PLACEHOLDER,
@@ -142,6 +175,7 @@ def command(
         cursor_period=cursor_period,
         adopt_cursors=adopt_cursors,
     )
+    options = limited(options, limit or [])
     output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)
     run(options)
 
@@ -211,14 +245,15 @@ def _namespace(text: str, option: str = "--default-namespace") -> str:
 
 
 def _listeners(listen: list[str], advertise: list[str]) -> tuple[Listener, ...]:
-    from penstock.gateway.process import Listener
+    from penstock.gateway.entrance import Listener
 
     if advertise and len(advertise) != len(listen):
         raise UsageError(
             f"{len(listen)} times --listen, {len(advertise)} times --advertise",
             next="give each --listen its --advertise, in the same order",
         )
-    addresses = [_address(text, "--listen") for text in listen]
+    protocols, rest = zip(*map(_protocol, listen), strict=True)
+    addresses = [_address(text, "--listen") for text in rest]
     told: list[Host | None] = [_address(text, "--advertise") for text in advertise]
     told = told or [None] * len(addresses)
     for address, to in zip(addresses, told, strict=True):
@@ -227,7 +262,23 @@ def _listeners(listen: list[str], advertise: list[str]) -> tuple[Listener, ...]:
                 f"clients cannot be told {address}: it is every address of this machine",
                 next=f"add --advertise HOST:{address.port}, an address that clients reach",
             )
-    return tuple(Listener(address=own, advertised=to) for own, to in zip(addresses, told, strict=True))
+    rows = zip(addresses, told, protocols, strict=True)
+    return tuple(Listener(address=own, advertised=to, protocol=protocol) for own, to, protocol in rows)
+
+
+def _protocol(text: str) -> tuple[SecurityProtocol, str]:
+    """Cut the protocol off, plaintext if none is written."""
+    from penstock.gateway.security.protocols import SecurityProtocol
+
+    scheme, mark, address = text.rpartition("://")
+    try:
+        return SecurityProtocol(scheme.lower() if mark else SecurityProtocol.PLAINTEXT), address
+    except ValueError:
+        raise ConfigError(
+            f"'{scheme}' is no protocol of a listener",
+            where="--listen",
+            next=f"write one of {', '.join(SecurityProtocol)}",
+        ) from None
 
 
 def _metrics_address(text: str | None) -> Host | None:

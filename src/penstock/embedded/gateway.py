@@ -1,4 +1,4 @@
-"""Our own gateway as a child process in front of an embedded Pulsar: `penstock gateway` by its command line.
+"""Our own gateway as a child process in front of a Pulsar: `penstock gateway` by its command line.
 
 The code of the gateway is not imported here: it is a process like the others.
 """
@@ -6,6 +6,7 @@ The code of the gateway is not imported here: it is a process like the others.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.embedded.java import Java
@@ -13,7 +14,30 @@ from penstock.embedded.ports import LOOPBACK, ask
 from penstock.embedded.pulsar import Pulsar
 from penstock.embedded.server import Server
 
-__all__ = ["Gateway"]
+__all__ = ["Gateway", "RemotePulsar"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemotePulsar:
+    """A Pulsar that somebody else runs."""
+
+    service_url: str
+    admin_url: str | None = None
+    """None: the gateway guesses it."""
+    token_file: Path | None = None
+    ca_file: Path | None = None
+
+    def flags(self) -> list[str]:
+        """Give the flags of `penstock gateway` for it."""
+        rows = {
+            "--pulsar": self.service_url,
+            "--admin": self.admin_url,
+            "--pulsar-token-file": self.token_file,
+            "--pulsar-ca-file": self.ca_file,
+        }
+        words = [word for flag, value in rows.items() if value is not None for word in (flag, str(value))]
+        # On loopback, for the one who has the token: its clients need none of their own.
+        return words if self.token_file is None else [*words, "--trust-clients"]
 
 
 class Gateway(Server):
@@ -27,7 +51,7 @@ class Gateway(Server):
 
     def __init__(
         self,
-        pulsar: Pulsar,
+        pulsar: Pulsar | RemotePulsar,
         *,
         data: str | Path | None = None,
         wipe: bool = False,
@@ -58,14 +82,22 @@ class Gateway(Server):
 
     # How it starts
 
-    def _command_line(self) -> list[str]:
-        where = ["--pulsar", self._pulsar.service_url, "--admin", self._pulsar.admin_url]
-        if self._pulsar.secured:
-            conf = self._pulsar.data / "conf"
+    def _where(self) -> list[str]:
+        pulsar = self._pulsar
+        if isinstance(pulsar, RemotePulsar):
+            return pulsar.flags()
+        where = ["--pulsar", pulsar.service_url, "--admin", pulsar.admin_url]
+        if pulsar.secured:
+            conf = pulsar.data / "conf"
             where += ["--pulsar-token-file", str(conf / "admin.token")]
-            where += ["--pulsar-ca-file", str(self._pulsar.ca_file)]
+            where += ["--pulsar-ca-file", str(pulsar.ca_file)]
+            # A server for one developer, on loopback: its clients need no token of their own.
+            where += ["--trust-clients"]
+        return where
+
+    def _command_line(self) -> list[str]:
         listen = ["--listen", self.bootstrap, "--metrics-listen", f"{LOOPBACK}:{self.port('metrics-port')}"]
-        return [sys.executable, "-m", "penstock.cli", "gateway", *where, *listen, *self._options]
+        return [sys.executable, "-m", "penstock.cli", "gateway", *self._where(), *listen, *self._options]
 
     def _command(self, java: Java) -> list[str]:
         raise NotImplementedError("the gateway needs no Java")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from penstock.errors import ApiError
 from penstock.gateway.apis import (
     api_versions,
     create_partitions,
@@ -30,10 +31,13 @@ from penstock.gateway.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
 )
 from penstock.gateway.handler import Body, Handler, Request, Services
-from penstock.wire.kafka import APIS, RequestHeader, decode_fetch, decode_produce, decode_request
+from penstock.gateway.security.session import Session
+from penstock.wire.kafka import APIS, ErrorCode, RequestHeader, decode_fetch, decode_produce, decode_request
 from penstock.wire.kafka.apis import API_VERSIONS, FETCH, PRODUCE, PRODUCE_ADVERTISED_FROM
 
 __all__ = ["HANDLERS", "Unserved", "advertised", "is_served", "read_request", "serve"]
@@ -41,7 +45,7 @@ __all__ = ["HANDLERS", "Unserved", "advertised", "is_served", "read_request", "s
 _MODULES = (
     *(api_versions, create_partitions, create_topics, delete_records, delete_topics, describe_cluster),
     *(describe_configs, fetch, find_coordinator, incremental_alter_configs, init_producer_id, list_offsets),
-    *(metadata, offset_for_leader_epoch, produce),
+    *(metadata, offset_for_leader_epoch, produce, sasl_authenticate, sasl_handshake),
     *(join_group, sync_group, heartbeat, leave_group, offset_commit, offset_fetch, offset_delete),
     *(describe_groups, list_groups, delete_groups),
 )
@@ -53,6 +57,25 @@ _DECODERS: Final[Mapping[int, Callable[[RequestHeader, memoryview], Any]]] = {
     FETCH: decode_fetch,
 }
 """The requests that are read by hand."""
+
+
+_NAMES: Final[Mapping[int, tuple[str, ...]]] = {
+    1: ("topics",),
+    2: ("topics",),
+    3: ("topics",),
+    8: ("topics",),
+    9: ("topics", "groups"),
+    10: ("coordinator_keys",),
+    15: ("groups",),
+    19: ("topics",),
+    20: ("topics", "topic_names"),
+    32: ("resources",),
+    37: ("topics",),
+    42: ("groups_names",),
+    44: ("resources",),
+    47: ("topics",),
+}
+"""What a request names as much of as it likes, each of which may cost a question to Pulsar."""
 
 
 class Unserved(Exception):
@@ -75,6 +98,7 @@ async def serve(
     listener: str,
     services: Services,
     client_host: str = "",
+    session: Session | None = None,
 ) -> Body:
     """Decode and serve one request; Unserved if nobody serves it."""
     handler = HANDLERS.get(header.api_key)
@@ -83,7 +107,19 @@ async def serve(
             return api_versions.unsupported(services)
         name = APIS[header.api_key].name if header.api_key in APIS else str(header.api_key)
         raise Unserved(f"{name} v{header.api_version}")
-    return await handler.handle(read_request(header, frame, listener, client_host), services)
+    request = read_request(header, frame, listener, client_host)
+    _check_names(header.api_key, request.body, services.settings.max_names_per_request)
+    return await handler.handle(request._replace(session=session), services)
+
+
+def _check_names(key: int, body: Any, limit: int) -> None:
+    for field in _NAMES.get(key, ()):
+        asked = len(getattr(body, field, None) or ())
+        if asked > limit:
+            raise ApiError(
+                f"{APIS[key].name} names {asked} {field}, {limit} are taken",
+                error_code=ErrorCode.INVALID_REQUEST,
+            )
 
 
 def is_served(header: RequestHeader) -> bool:

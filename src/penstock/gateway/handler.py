@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.gateway.groups.ports import Groups, NoGroups
 from penstock.gateway.ports import Cluster, Log, Producers, Topics
 from penstock.wire.buffer import Buffer
+
+if TYPE_CHECKING:
+    from penstock.gateway.security.session import Session
 
 __all__ = ["Body", "Handler", "Request", "Services", "Settings"]
 
@@ -26,6 +29,8 @@ class Settings:
     max_batch_bytes: int = 5 * 1024 * 1024
     """Pulsar's largest message, and the most that a compressed batch may inflate to."""
     max_fetch_bytes: int = 50 * 1024 * 1024
+    max_names_per_request: int = 10_000
+    """Topics, groups or other things that one request may name; with more it ends the connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,8 @@ class Request(NamedTuple):
     listener: str
     client_id: str | None = None
     client_host: str = ""
+    session: Session | None = None
+    """Who the client is; None on a listener that asks nobody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ import gc
 import logging
 import signal
 import ssl
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
@@ -24,17 +25,24 @@ from penstock.brokers.pulsar import Admin, Host, PulsarClient, ServiceUrl
 from penstock.config.secret import Secret, mask_address
 from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken, Unreachable
 from penstock.gateway.dispatch import HANDLERS, advertised
+from penstock.gateway.entrance import Entrance, Listener
+from penstock.gateway.groups.group import Limits as GroupLimits
+from penstock.gateway.groups.tenants import OwnGroups
 from penstock.gateway.handler import Services, Settings
 from penstock.gateway.health import Answer, Health
 from penstock.gateway.metrics import CONTENT_TYPE, Metrics, Reading
+from penstock.gateway.ports import Log
+from penstock.gateway.pulsar.accounts import Accounts, Backend
 from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id, leader_of
 from penstock.gateway.pulsar.coordinators import NAMESPACE, PARTITIONS, PulsarGroups
 from penstock.gateway.pulsar.cursor_sync import PERIOD, CursorSync
 from penstock.gateway.pulsar.cursors import Cursors
 from penstock.gateway.pulsar.names import Names
 from penstock.gateway.pulsar.partition import Partition
+from penstock.gateway.pulsar.read_ahead import ReadAhead
 from penstock.gateway.pulsar.storage import PulsarStorage
-from penstock.gateway.server import Server
+from penstock.gateway.security.protocols import SecurityProtocol
+from penstock.gateway.server import Limits, Server
 from penstock.gateway.startup import check_broker
 from penstock.wire.kafka.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from penstock.wire.kafka.requests import prepare_request
@@ -51,14 +59,6 @@ _ADMIN_PORTS: Final = {False: ("http", 8080), True: ("https", 8443)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
-    """Where to listen, and the address that clients are told for it; port 0 takes a free one."""
-
-    address: Host
-    advertised: Host | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What an operator chooses."""
 
@@ -69,6 +69,16 @@ class Options:
     """Read again whenever it is needed."""
     ca_file: Path | None = None
     listeners: tuple[Listener, ...] = (Listener(address=Host("127.0.0.1", 9092)),)
+    trust_clients: bool = False
+    """Whether clients of listeners without SASL act with the rights of the gateway."""
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    """For listeners with TLS; both are read again when they change."""
+    stamp_identity: bool = False
+    """Whether records are given the header `source-identity`."""
+    limits: Limits = field(default_factory=Limits)
+    group_limits: GroupLimits = field(default_factory=GroupLimits)
+    max_names_per_request: int = Settings().max_names_per_request
     metrics: Host | None = None
     default_namespace: str = "public/default"
     placeholders: bool = False
@@ -110,22 +120,19 @@ class Gateway:
         self.addresses: list[Host] = []
         """Where it listens, once it does."""
         self.metrics_address: Host | None = None
-        tls = _tls(options)
-        self._client = PulsarClient(options.pulsar, token=options.token, tls=tls)
-        self._admin = Admin(options.admin or guess_admin(options.pulsar), token=options.token, tls=tls)
-        self._storage = PulsarStorage(
-            self._client,
-            self._admin,
-            names=Names(default_namespace=options.default_namespace),
-            node_id=-1 if options.node_id is None else options.node_id,
-            placeholders=options.placeholders,
-            partitions=_partitions(options),
-        )
+        self._tls = _tls(options)
+        self._read_ahead = ReadAhead()
+        self._undecodable: Counter[str] = Counter()
+        self._client = self._client_as(options.token)
+        self._admin = self._admin_as(options.token)
+        self._storage = self._storage_of(self._client, self._admin, options.default_namespace)
+        self._storage.node_id = -1 if options.node_id is None else options.node_id
         self._groups = PulsarGroups(
             self._client,
             self._admin,
             namespace=options.groups_namespace,
             partitions=options.groups_partitions,
+            limits=options.group_limits,
         )
         self._groups.on_view = self._follow_leaders
         self._cursor_sync = CursorSync(
@@ -136,6 +143,25 @@ class Gateway:
             adopt=options.adopt_cursors,
         )
         self.metrics = Metrics(self._reading)
+        self._cluster = GatewayCluster(self._storage, self._groups.membership, self._number_of)
+        backend = Backend(
+            client=self._client_as,
+            admin=self._admin_as,
+            storage=self._storage_of,
+            services=self._services_of,
+            groups=self._groups,
+        )
+        self._accounts = Accounts(backend, default_namespace=options.default_namespace)
+        self._entrance = Entrance(
+            options.listeners,
+            backend,
+            self._accounts,
+            trusts_clients=options.trust_clients or options.token is None,
+            certificate=options.tls_certificate,
+            key=options.tls_key,
+            limits=options.limits,
+            observer=self.metrics,
+        )
         self._servers: list[Server] = []
         self._health = Health(
             {"/metrics": self._metrics_page, "/healthz": self._healthz, "/readyz": self._readyz}
@@ -156,9 +182,9 @@ class Gateway:
                 prepare_request(key, HANDLERS[key].highest)
             if self.options.metrics is not None:
                 self.metrics_address = await _listen(self._health.start, self.options.metrics)
-            services = self._services()
+            await self._entrance.open()
             for listener in self.options.listeners:
-                await self._listen_on(listener, services)
+                await self._listen_on(listener)
             await self._groups.start(self._storage.node_id, self._told())
             # A packed offset is a place already; there is no index to find a cursor's place by.
             if self.options.cursor_period > 0 and not self.options.packed:
@@ -189,27 +215,57 @@ class Gateway:
         await self._groups.close()
         await asyncio.gather(*(server.drain(timeout) for server in self._servers))
         await self._health.close()
+        await self._entrance.close()
         await self._storage.close()
         await self._client.close()
         await self._admin.close()
 
-    def _services(self) -> Services:
+    # As whom Pulsar is asked
+
+    def _client_as(self, token: Secret | None) -> PulsarClient:
+        return PulsarClient(self.options.pulsar, token=token, tls=self._tls)
+
+    def _admin_as(self, token: Secret | None) -> Admin:
+        return Admin(self.options.admin or guess_admin(self.options.pulsar), token=token, tls=self._tls)
+
+    def _storage_of(self, client: PulsarClient, admin: Admin, namespace: str) -> PulsarStorage:
+        return PulsarStorage(
+            client,
+            admin,
+            names=Names(default_namespace=namespace),
+            placeholders=self.options.placeholders,
+            partitions=_partitions(self.options),
+            read_ahead=self._read_ahead,
+            undecodable=self._undecodable,
+        )
+
+    def _services_of(self, storage: PulsarStorage, name: str | None) -> Services:
+        settings = Settings(
+            auto_create_topics=self.options.auto_create,
+            default_partitions=self.options.default_partitions,
+            max_names_per_request=self.options.max_names_per_request,
+        )
         return Services(
-            topics=self._storage.topics,
-            log=self._storage,
-            producers=self._storage,
-            cluster=GatewayCluster(self._storage, self._groups.membership, self._number_of),
-            groups=self._groups,
-            settings=Settings(
-                auto_create_topics=self.options.auto_create,
-                default_partitions=self.options.default_partitions,
-            ),
+            topics=storage.topics,
+            log=self._log_of(storage, name, settings),
+            producers=storage,
+            cluster=self._cluster,
+            groups=OwnGroups(self._groups),
+            settings=settings,
             versions=advertised(),
         )
 
-    async def _listen_on(self, listener: Listener, services: Services) -> None:
+    def _log_of(self, storage: PulsarStorage, name: str | None, settings: Settings) -> Log:
+        if not self.options.stamp_identity:
+            return storage
+        # Only here, because it brings kernels of its own.
+        from penstock.gateway.security.stamp import StampedLog
+
+        return StampedLog(storage, name, limit=settings.max_batch_bytes)
+
+    async def _listen_on(self, listener: Listener) -> None:
         name = f"{len(self._servers)} {listener.address}"
-        server = Server(services, listener=name, observer=self.metrics)
+        server = self._entrance.server(listener, name, self._services_of(self._storage, None))
         # Known before the first client can ask; corrected when a free port has been taken.
         self._storage.advertised[name] = listener.advertised or listener.address
         address = await _listen(server.start, listener.address)
@@ -229,14 +285,22 @@ class Gateway:
 
     def _follow_leaders(self, live: tuple[int, ...]) -> None:
         node_id = self._storage.node_id
-        self._storage.let_go(lambda topic, index: leader_of(topic, index, live) == node_id)
+
+        def is_ours(topic: str, index: int) -> bool:
+            return leader_of(topic, index, live) == node_id
+
+        self._storage.let_go(is_ours)
+        self._accounts.let_go(is_ours)
 
     def _number_of(self, listener: str) -> int:
         return list(self._storage.advertised).index(listener)
 
     def _greeting(self) -> str:
-        pairs = zip(self.addresses, self._told(), strict=True)
-        listeners = [f"{own}" if own == to else f"{own} (as {to})" for own, to in pairs]
+        rows = zip(self.options.listeners, self.addresses, self._told(), strict=True)
+        listeners = [
+            f"{_scheme(listener)}{own}" if own == to else f"{_scheme(listener)}{own} (as {to})"
+            for listener, own, to in rows
+        ]
         pages = f", metrics on http://{self.metrics_address}/metrics" if self.metrics_address else ""
         return (
             f"penstock {__version__} gateway, node {self._storage.node_id}: "
@@ -269,21 +333,28 @@ class Gateway:
         clients = [client for server in self._servers for client in server.clients]
         under_way = [client.under_way for client in clients]
         budgets = [server.bytes_under_way / server.limits.bytes_in_all for server in self._servers]
-        budgets.append(self._storage.read_ahead.used)
+        budgets.append(self._read_ahead.used)
         for server in self._servers:
             limit = server.limits.bytes_per_connection
             budgets += [client.under_way[1] / limit for client in server.clients]
-        counted, learnt = self._storage.offsets()
+        accounts = list(self._accounts)
+        offsets = [storage.offsets() for storage in (self._storage, *(each.storage for each in accounts))]
+        pulsars = (self._client, *(each.client for each in accounts))
         return Reading(
             connections=len(clients),
             requests_under_way=sum(requests for requests, _ in under_way),
             bytes_under_way=sum(size for _, size in under_way),
             budget_used=max(budgets, default=0.0),
-            reconnects=self._client.reconnects,
-            offsets_counted=counted,
-            offsets_learnt=learnt,
-            undecodable=dict(self._storage.undecodable),
+            reconnects=sum(each.reconnects for each in pulsars),
+            offsets_counted=sum(counted for counted, _ in offsets),
+            offsets_learnt=sum(learnt for _, learnt in offsets),
+            undecodable=dict(self._undecodable),
         )
+
+
+def _scheme(listener: Listener) -> str:
+    """A listener without TLS and SASL is told as it was written."""
+    return "" if listener.protocol is SecurityProtocol.PLAINTEXT else f"{listener.protocol}://"
 
 
 async def _prepare_rest() -> None:

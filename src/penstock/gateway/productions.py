@@ -43,7 +43,8 @@ class Productions:
         start: Callable[[Coroutine[None, None, None]], object],
     ) -> None:
         self._owner = owner
-        self._services = services
+        self.services = services
+        """Behind what comes from now on; another client's rights have services of their own."""
         self._start = start
         self._turn = asyncio.Lock()
         """Held, in their order, by requests that have to wait before they can begin."""
@@ -57,7 +58,7 @@ class Productions:
         """Begin a request, now or when those before it have begun."""
         try:
             request = None if self._unbegun else self._owner.read(slot)
-            if request is not None and is_ready(request, self._services):
+            if request is not None and is_ready(request, self.services):
                 return self._begin(slot, request)
         except Exception as exc:  # noqa: BLE001  told by the owner
             return self._owner.stop(slot, exc)
@@ -69,7 +70,7 @@ class Productions:
         try:
             async with self._turn:
                 request = self._owner.read(slot)
-                await prepare(request, self._services)
+                await prepare(request, self.services)
                 self._begin(slot, request)
         except Exception as exc:  # noqa: BLE001  told by the owner
             self._owner.stop(slot, exc)
@@ -83,7 +84,7 @@ class Productions:
             self._ends.pop(production, None)
             self._owner.produced(slot, production, started)
 
-        production = Production(request, self._services, ended)
+        production = Production(request, self.services, ended)
         if not production.is_done:
             self._ends[production] = time.monotonic() + production.seconds
             if self._timer is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from penstock.gateway.dispatch import Unserved, is_served, read_request, serve
 from penstock.gateway.handler import Body, Request, Services
 from penstock.gateway.observer import Observer
 from penstock.gateway.productions import Productions
+from penstock.gateway.room import Room
+from penstock.gateway.security.session import Admission, Door, NotAdmitted, Session
 from penstock.gateway.told import Told, name_of
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka import APIS, response_pieces
@@ -35,6 +38,8 @@ log = logging.getLogger("penstock.gateway")
 _READ_SIZE = 64 * 1024
 _LARGE = 256 * 1024
 """A request from this size on is counted before it has come."""
+_LONGEST_TIMER = 7 * 24 * 3600.0
+"""A connection of such an age may be closed: clients come back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,11 @@ class Limits:
     bytes_per_connection: int = 64 * 1024 * 1024
     bytes_in_all: int = 256 * 1024 * 1024
     connections: int = 5000
+    connections_per_address: int = 1000
+    stranger_bytes: int = 512 * 1024
+    """The largest request of one who has not said who it is (Kafka: `sasl.server.max.receive.size`)."""
+    stranger_seconds: float = 30.0
+    """How long one may take to say it."""
     idle_seconds: float = 600.0
     frame_seconds: float = 30.0
     """What a large request may take to come, and a second more for each `frame_bytes_per_second`."""
@@ -61,10 +71,21 @@ class Server:
         listener: str = "kafka",
         limits: Limits | None = None,
         observer: Observer | None = None,
+        door: Door | None = None,
+        tls: ssl.SSLContext | None = None,
+        room: Room | None = None,
     ) -> None:
         self.services = services
+        """Of those who need not say who they are."""
         self.listener = listener
         self.limits = limits or Limits()
+        self.door = door
+        """Where clients say who they are; None if nobody is asked."""
+        self.room = room or Room(
+            connections=self.limits.connections, per_address=self.limits.connections_per_address
+        )
+        """Shared by listeners that count together."""
+        self._tls = tls
         self.observer = observer or Observer()
         self.clients: set[Client] = set()
         self.bytes_under_way = 0
@@ -79,7 +100,10 @@ class Server:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; give the address, with the port that was chosen for 0."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Client(self), host, port)
+        patience = None if self._tls is None else self.limits.frame_seconds
+        self._server = await loop.create_server(
+            lambda: Client(self), host, port, ssl=self._tls, ssl_handshake_timeout=patience
+        )
         address = self._server.sockets[0].getsockname()
         return address[0], address[1]
 
@@ -133,12 +157,19 @@ class Client(asyncio.BufferedProtocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._limits = server.limits
-        self._connection = Connection(max_request_bytes=server.services.settings.max_request_bytes)
+        self._session = None if server.door is None else Session(server.door)
+        self._admission: Admission | None = None
+        largest = server.services.settings.max_request_bytes
+        self._connection = Connection(
+            max_request_bytes=largest if self._session is None else self._limits.stranger_bytes
+        )
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._writable = True
         self._active = time.monotonic()
         self._idle: asyncio.TimerHandle | None = None
+        self._believed: asyncio.TimerHandle | None = None
+        """Ends the connection of one who does not say who it is, or not again."""
         self._productions = Productions(self, server.services, lambda work: self._start(work, server.tasks))
         self._awaited = 0
         """The size of a large request that has begun to come."""
@@ -168,21 +199,29 @@ class Client(asyncio.BufferedProtocol):
         if self._server.draining:
             # It was accepted before the listener closed.
             return transport.close()
-        if len(self._server.clients) >= self._limits.connections:
-            log.warning("refused %s: %d connections are open", self.peer, len(self._server.clients))
+        no_room = self._server.room.enter(self.host)
+        if no_room is not None:
+            log.warning("refused %s: %s", self.peer, no_room)
             self._server.observer.closed("refused")
             transport.close()
             return
         self._server.clients.add(self)
+        if self._session is not None:
+            self._believe_for(self._limits.stranger_seconds)
         self._server.observer.connected()
         self._touch()
         self._end_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give up what is under way for a client that is gone."""
-        self._server.clients.discard(self)
-        if self._idle is not None:
-            self._idle.cancel()
+        if self in self._server.clients:
+            self._server.clients.remove(self)
+            self._server.room.leave(self.host)
+        if self._session is not None:
+            self._session.close()
+        for timer in (self._idle, self._believed):
+            if timer is not None:
+                timer.cancel()
         self._await(0)
         for task in self.tasks:
             task.cancel()
@@ -258,7 +297,7 @@ class Client(asyncio.BufferedProtocol):
 
     def _begin(self, slot: Slot) -> None:
         self._server.count(slot.size)
-        if slot.header.api_key == PRODUCE and is_served(slot.header):
+        if slot.header.api_key == PRODUCE and is_served(slot.header) and self._admission_fits:
             self._server.producing += 1
             return self._productions.begin(slot)
         slot.keep()
@@ -308,13 +347,53 @@ class Client(asyncio.BufferedProtocol):
         header, started = slot.header, time.perf_counter()
         try:
             await self._its_turn(slot)
+            if self._session is not None:
+                self._session.check(header.api_key)
             with Told() as errors:
                 body = await serve(
-                    header, slot.frame, self._server.listener, self._server.services, self.host
+                    *(header, slot.frame, self._server.listener, self._productions.services),
+                    *(self.host, self._session),
                 )
         except Exception as exc:  # noqa: BLE001  told in _give_up
             return self._give_up(exc, slot)
         self._answer(slot, body, started, errors)
+        if self._session is not None:
+            self._follow(self._session)
+
+    # Who the client is
+
+    @property
+    def _admission_fits(self) -> bool:
+        """Whether a Produce request may begin; one that may not is refused in its turn."""
+        return self._session is None or self._session.admits(PRODUCE)
+
+    def _follow(self, session: Session) -> None:
+        """Serve with the rights that the client has now."""
+        if session.is_over:
+            log.warning("closed %s: unauthenticated, %s", self.peer, session.reason)
+            self._server.observer.closed("unauthenticated")
+            return self.close()
+        admission = session.admission
+        if admission is None or admission is self._admission:
+            return
+        self._admission = admission
+        self._productions.services = admission.services
+        self._connection.input.limit = admission.services.settings.max_request_bytes
+        self._believe_for(None if admission.expires_at is None else admission.expires_at - time.time())
+        log.info("%s is %s, in %s", self.peer, admission.name, admission.namespace)
+
+    def _believe_for(self, seconds: float | None) -> None:
+        if self._believed is not None:
+            self._believed.cancel()
+        self._believed = None
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._believed = loop.call_later(min(max(seconds, 0.0), _LONGEST_TIMER), self._end_belief)
+
+    def _end_belief(self) -> None:
+        log.info("closed %s: unauthenticated, it did not say who it is in time", self.peer)
+        self._server.observer.closed("unauthenticated")
+        self.close()
 
     def _answer(self, slot: Slot, body: Body, started: float, errors: Sequence[int]) -> None:
         header = slot.header
@@ -327,7 +406,10 @@ class Client(asyncio.BufferedProtocol):
 
     def _give_up(self, exc: Exception, slot: Slot) -> None:
         """Close, because Kafka has no answer for this."""
-        kinds = ((Unserved, "unserved"), (WireError, "malformed"), (PenstockError, "failed"))
+        kinds = (
+            *((Unserved, "unserved"), (WireError, "malformed"), (NotAdmitted, "unauthenticated")),
+            (PenstockError, "failed"),
+        )
         reason = next((name for kind, name in kinds if isinstance(exc, kind)), "bug")
         trace = exc if reason == "bug" else None
         where = f"API {slot.header.api_key}"

@@ -33,7 +33,8 @@ class FrameBuffer:
     """
 
     def __init__(self, *, limit: int, first: int = _FIRST) -> None:
-        self._limit = limit
+        self.limit = limit
+        """The largest frame that may come."""
         self._first = first
         self._store = bytearray(first)
         self._start = 0
@@ -81,10 +82,10 @@ class FrameBuffer:
             return None
         head = self._store[self._start : self._start + SIZE_BYTES]
         size = int.from_bytes(head, "big", signed=True)
-        if not 0 <= size <= self._limit:
+        if not 0 <= size <= self.limit:
             raise WireError(
                 f"a peer announced a frame of {size} bytes",
-                why=f"frames are from 0 to {self._limit} bytes here",
+                why=f"frames are from 0 to {self.limit} bytes here",
                 next="raise the limit if the peer is right, else look what is talking to this port",
             )
         return size

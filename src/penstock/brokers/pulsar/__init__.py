@@ -26,7 +26,7 @@ from penstock.brokers.pulsar.consumer import Consumer, SubscriptionType
 from penstock.brokers.pulsar.options import Options
 from penstock.brokers.pulsar.producer import AccessMode, Producer
 from penstock.brokers.pulsar.reader import Reader
-from penstock.brokers.pulsar.refusal import is_retriable
+from penstock.brokers.pulsar.refusal import is_denied, is_retriable
 from penstock.brokers.pulsar.service_url import Broker, Host, ServiceUrl
 from penstock.brokers.pulsar.subscription import Delivery
 from penstock.brokers.pulsar.window import Receipt
@@ -45,5 +45,6 @@ __all__ = [
     "Receipt",
     "ServiceUrl",
     "SubscriptionType",
+    "is_denied",
     "is_retriable",
 ]

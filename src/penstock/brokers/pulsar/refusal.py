@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from penstock.errors import PenstockError, PulsarRefused, Unreachable, WireError
+from penstock.errors import AccessDenied, PenstockError, PulsarRefused, Unreachable, WireError
 from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
-__all__ = ["FATAL_FOR_PRODUCERS", "Row", "is_retriable", "refusal"]
+__all__ = ["FATAL_FOR_PRODUCERS", "Row", "is_denied", "is_retriable", "refusal"]
 
 
 class Row(NamedTuple):
@@ -55,6 +55,8 @@ _ROWS: Final[Mapping[int, Row]] = {
 FATAL_FOR_PRODUCERS: Final = frozenset({ServerError.TOPIC_TERMINATED_ERROR, ServerError.PRODUCER_FENCED})
 """Answers to one entry that end the whole producer."""
 
+_DENIALS: Final = frozenset({ServerError.AUTHENTICATION_ERROR, ServerError.AUTHORIZATION_ERROR})
+
 _MAX_REASON: Final = 2_000
 
 
@@ -82,6 +84,13 @@ def refusal(
         why=message[:_MAX_REASON] or None,
         next=row.next,
     )
+
+
+def is_denied(error: PenstockError) -> bool:
+    """Say whether it was refused because of who we are, by the binary protocol or the admin API."""
+    if isinstance(error, PulsarRefused):
+        return error.server_error in _DENIALS
+    return isinstance(error, AccessDenied)
 
 
 def is_retriable(error: PenstockError) -> bool:

@@ -35,7 +35,7 @@ async def _find(key: str, kind: int, request: Request, services: Services) -> di
     try:
         node_id = await services.groups.coordinator(key)
     except ApiError as exc:
-        return _nobody(exc.what)
+        return _nobody(exc.what, ErrorCode(exc.error_code))
     for node in services.cluster.nodes(request.listener):
         if node.id == node_id:
             found = {"node_id": node.id, "host": node.host, "port": node.port}
@@ -43,12 +43,12 @@ async def _find(key: str, kind: int, request: Request, services: Services) -> di
     return _nobody("no node coordinates the group now")
 
 
-def _nobody(why: str) -> dict[str, Any]:
+def _nobody(why: str, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> dict[str, Any]:
     return {
         "node_id": -1,
         "host": "",
         "port": -1,
-        "error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        "error_code": error,
         "error_message": why,
     }
 

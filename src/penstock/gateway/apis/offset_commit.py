@@ -14,9 +14,9 @@ from uuid import UUID
 
 from penstock.errors import ApiError
 from penstock.gateway.groups.offsets import Place
+from penstock.gateway.groups.ports import Coordinator
 from penstock.gateway.groups.requests import Identity
 from penstock.gateway.groups.schemas import Commit
-from penstock.gateway.groups.shard import Shard
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.gateway.ports import Topic
 from penstock.gateway.told import tell
@@ -54,7 +54,7 @@ async def _handle(request: Request, services: Services) -> Body:
     return (encode_offset_commit(answer, request.version),)
 
 
-async def _commit(body: Any, rows: list[_Row], shard: Shard) -> Mapping[Place, ErrorCode]:
+async def _commit(body: Any, rows: list[_Row], shard: Coordinator) -> Mapping[Place, ErrorCode]:
     who = Identity(
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),
@@ -96,8 +96,9 @@ async def _find(asked: Any, by_id: bool, known: Mapping[Place, Commit], services
         return _Row(asked, asked.name, unknown)
     try:
         return _row(asked, await services.topics.get(asked.name), unknown)
-    except ApiError:
-        return _Row(asked, None, unknown)
+    except ApiError as exc:
+        denied = exc.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return _Row(asked, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED if denied else unknown)
 
 
 def _row(asked: Any, topic: Topic | None, unknown: ErrorCode) -> _Row:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from penstock.errors import ApiError
-from penstock.gateway.groups.schemas import Record
+from penstock.gateway.groups.listing import Description
+from penstock.gateway.groups.offsets import Place
+from penstock.gateway.groups.requests import (
+    Identity,
+    JoinAnswer,
+    JoinRequest,
+    LeaveRequest,
+    SyncAnswer,
+    SyncRequest,
+)
+from penstock.gateway.groups.schemas import Commit, Record
 from penstock.wire.kafka import ErrorCode
 
-if TYPE_CHECKING:
-    from penstock.gateway.groups.shard import Shard
-
-__all__ = ["GroupLog", "Groups", "NoGroups"]
+__all__ = ["Coordinator", "GroupLog", "Groups", "NoGroups"]
 
 
 class GroupLog(Protocol):
@@ -23,13 +30,53 @@ class GroupLog(Protocol):
         """Begin to store records, all or none, in the order of the calls; done when they are stored."""
 
 
+class Members(Protocol):
+    """What members ask of the coordinator of their group."""
+
+    async def join(self, group_id: str, asked: JoinRequest) -> JoinAnswer:
+        """JoinGroup: answered when the next generation begins."""
+
+    async def sync(self, group_id: str, asked: SyncRequest) -> SyncAnswer:
+        """SyncGroup: answered when the leader has brought the assignment."""
+
+    def heartbeat(self, group_id: str, who: Identity) -> ErrorCode:
+        """Heartbeat: answered at once."""
+
+    def leave(self, group_id: str, leavers: Sequence[LeaveRequest]) -> Sequence[ErrorCode]:
+        """LeaveGroup: every member by itself."""
+
+    async def commit(
+        self, group_id: str, who: Identity, commits: Mapping[Place, Commit]
+    ) -> Mapping[Place, ErrorCode]:
+        """OffsetCommit: answered when the offsets are stored."""
+
+    def committed(self, group_id: str) -> Mapping[Place, Commit]:
+        """OffsetFetch: what is stored."""
+
+
+class Coordinator(Members, Protocol):
+    """The coordinator of some groups, for members and administrators."""
+
+    def describe(self, group_id: str) -> Description | None:
+        """DescribeGroups: one group, None if there is none."""
+
+    def list(self, states: Sequence[str], types: Sequence[str]) -> Sequence[Description]:
+        """ListGroups: those in some states, of some types."""
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        """DeleteGroups: an empty group and its offsets."""
+
+    async def delete_offsets(self, group_id: str, places: Sequence[Place]) -> Mapping[Place, ErrorCode]:
+        """OffsetDelete: not of a topic that the group reads."""
+
+
 class Groups(Protocol):
     """Which groups this node coordinates, and who coordinates the others."""
 
-    def shard(self, group_id: str) -> Shard:
-        """Give the shard of a group; ApiError if this node does not coordinate it, or not yet."""
+    def shard(self, group_id: str) -> Coordinator:
+        """Give the coordinator of a group; ApiError if this node does not coordinate it, or not yet."""
 
-    def shards(self) -> Sequence[Shard]:
+    def shards(self) -> Sequence[Coordinator]:
         """Give all that this node coordinates; ApiError if it is not ready."""
 
     async def coordinator(self, group_id: str) -> int:
@@ -39,11 +86,11 @@ class Groups(Protocol):
 class NoGroups:
     """A node without groups."""
 
-    def shard(self, group_id: str) -> Shard:
+    def shard(self, group_id: str) -> Coordinator:
         """Refuse: no node coordinates it."""
         raise ApiError("consumer groups are not served", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def shards(self) -> Sequence[Shard]:
+    def shards(self) -> Sequence[Coordinator]:
         """Give none."""
         return ()
 

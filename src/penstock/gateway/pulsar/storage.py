@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from contextlib import contextmanager
 from typing import Final
 
-from penstock.brokers.pulsar import Admin, PulsarClient
+from penstock.brokers.pulsar import Admin, PulsarClient, is_denied
 from penstock.errors import ApiError, ClusterError, PenstockError
 from penstock.gateway.ports import Appended, Found, Node, Slice
 from penstock.gateway.pulsar.names import Names
 from penstock.gateway.pulsar.partition import Partition
 from penstock.gateway.pulsar.read_ahead import ReadAhead
-from penstock.gateway.pulsar.topics import Place, PulsarTopics
+from penstock.gateway.pulsar.topics import Place, PulsarTopics, denied
 from penstock.wire.kafka import ErrorCode, RecordBatch
 
 __all__ = ["PulsarStorage"]
@@ -26,10 +26,12 @@ _Waiting = list[tuple[RecordBatch, "asyncio.Future[Awaitable[Appended]]"]]
 
 @contextmanager
 def _told_as(code: ErrorCode) -> Iterator[None]:
-    """Tell a client to ask again when Pulsar does not answer."""
+    """Tell a client to ask again when Pulsar does not answer, and not to when it may not."""
     try:
         yield
     except ClusterError as exc:
+        if is_denied(exc):
+            raise denied(exc) from exc
         raise ApiError(str(exc), error_code=code) from exc
 
 
@@ -47,12 +49,14 @@ class PulsarStorage:
         max_batch_bytes: int = 5 * 1024 * 1024,
         placeholders: bool = False,
         partitions: type[Partition] = Partition,
+        read_ahead: ReadAhead | None = None,
+        undecodable: Counter[str] | None = None,
     ) -> None:
         self.topics = PulsarTopics(client, admin, names, on_change=self._gone)
-        self.undecodable: Counter[str] = Counter()
+        self.undecodable: Counter[str] = Counter() if undecodable is None else undecodable
         """Entries that could not be read, by reason."""
-        self.read_ahead = ReadAhead()
-        """The memory of all readers."""
+        self.read_ahead = read_ahead or ReadAhead()
+        """The memory of all readers; only the budget is shared with other storages, not what is read."""
         self.advertised = dict(advertised or {})
         self.node_id = node_id
         self.cluster_id = names.cluster

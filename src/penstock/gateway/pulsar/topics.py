@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from penstock.brokers.pulsar import Admin, PulsarClient
-from penstock.errors import ApiError, ClusterError, PulsarRefused, Unreachable
+from penstock.brokers.pulsar import Admin, PulsarClient, is_denied
+from penstock.errors import AccessDenied, ApiError, ClusterError, PulsarRefused, Unreachable
 from penstock.gateway.ports import NewTopic, Topic
 from penstock.gateway.pulsar.names import PARTITION_MARK, Names, partition_topic, without_partitions
 from penstock.wire.kafka import ErrorCode
 
-__all__ = ["PulsarTopics", "Place"]
+__all__ = ["Place", "PulsarTopics", "denied"]
 
 _PATIENCE: Final = 2.0
 """A topic that is known is told after so many seconds, although Pulsar does not answer."""
 _AT_ONCE: Final = 100
 _MINUTE_MS: Final = 60_000
+_COMPACTION_CURSOR: Final = "__compaction"
 _TOPIC_NOT_FOUND: Final = 11
 """Pulsar's ServerError.TopicNotFound."""
 
@@ -109,7 +110,12 @@ class PulsarTopics:
     async def is_compacted(self, name: str) -> bool:
         """Say whether Pulsar compacts a topic."""
         place = await self.place(name)
-        return bool(await self._admin.policy(place.full_name, SETTINGS["cleanup.policy"].policy))
+        try:
+            return bool(await self._admin.policy(place.full_name, SETTINGS["cleanup.policy"].policy))
+        except AccessDenied:
+            # Only administrators of the tenant may read policies; others see what compaction leaves.
+            stats = await self._admin.stats(place.partition(0), internal=True)
+            return _COMPACTION_CURSOR in (stats.get("cursors") or {})
 
     async def all(self) -> Sequence[Topic]:
         """Give the topics of the default namespace."""
@@ -117,11 +123,14 @@ class PulsarTopics:
         try:
             async with asyncio.timeout(_PATIENCE if self._places else None):
                 shown = await self._listed(namespace)
+            names = [self._names.to_kafka(full) for full in sorted(shown)]
+        except AccessDenied:
+            # Who may not list a namespace may still use topics of it.
+            names = sorted(self._places)
         except (ClusterError, TimeoutError):
             # Pulsar does not answer: what is known keeps the clients going.
             return [place.topic for place in self._places.values()]
         found: list[Place | None] = []
-        names = [self._names.to_kafka(full) for full in sorted(shown)]
         for begin in range(0, len(names), _AT_ONCE):
             found += await asyncio.gather(*map(self._seen, names[begin : begin + _AT_ONCE]))
         return [place.topic for place in found if place is not None]
@@ -175,6 +184,9 @@ class PulsarTopics:
 
     def _known(self, name: str, exc: ClusterError) -> Place:
         """Give what was known of a topic while Pulsar does not answer."""
+        if is_denied(exc):
+            self._forget(name)
+            raise denied(exc) from exc
         if name not in self._places:
             raise ApiError(str(exc), error_code=ErrorCode.LEADER_NOT_AVAILABLE) from exc
         return self._places[name]
@@ -253,6 +265,11 @@ class PulsarTopics:
         self._on_change(name)
 
 
+def denied(exc: ClusterError) -> ApiError:
+    """Tell a client that its role may not do this with a topic."""
+    return ApiError(exc.why or exc.what, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
 def _policies(configs: Mapping[str, str | None]) -> dict[str, Any]:
     policies = {}
     for name, value in configs.items():
@@ -276,4 +293,6 @@ class _refusals:
         if isinstance(exc, Unreachable):
             raise ApiError(str(exc), error_code=ErrorCode.REQUEST_TIMED_OUT) from exc
         if isinstance(exc, ClusterError):
+            if is_denied(exc):
+                raise denied(exc) from exc
             raise ApiError(str(exc), error_code=ErrorCode.POLICY_VIOLATION) from exc

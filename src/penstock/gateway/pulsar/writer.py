@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.brokers.pulsar import Admin, Producer, PulsarClient, Receipt
-from penstock.errors import ApiError, PenstockError, PulsarRefused, RecordsError
+from penstock.brokers.pulsar import Admin, Producer, PulsarClient, Receipt, is_denied
+from penstock.errors import ApiError, ClusterError, PenstockError, PulsarRefused, RecordsError
 from penstock.gateway.mapping import PulsarBatch, batch_to_entry
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.gateway.pulsar.entry_indexes import EntryIndexes
@@ -33,6 +33,8 @@ log = logging.getLogger("penstock.gateway")
 _PRODUCERS: Final = 64
 """Pulsar producers kept open in one partition; the least used is closed first."""
 _UNKNOWN_OFFSET: Final = -1
+_BLIND_SECONDS: Final = 30.0
+"""How long it is believed that we may not read what we write."""
 _NO_BYTES: Final = memoryview(b"")
 
 
@@ -100,6 +102,7 @@ class Writer:
         self._sender: asyncio.Task[None] | None = None
         self._settler: asyncio.Task[None] | None = None
         self._closed = False
+        self._blind_until = 0.0
 
     async def close(self) -> None:
         """Stop; what is under way fails."""
@@ -247,14 +250,19 @@ class Writer:
     async def _found_again(self, job: _Job, producer: str, sequence: int) -> int:
         """Look for an entry that is stored somewhere; -1 if it is not found."""
         trace = Trace(producer.encode(), sequence, job.batch.record_count)
-        found = await find_trace(
-            self._client,
-            self._admin,
-            self._topic,
-            trace,
-            publish_time=job.publish_time,
-            numbering=self._numbering,
-        )
+        try:
+            found = await find_trace(
+                self._client,
+                self._admin,
+                self._topic,
+                trace,
+                publish_time=job.publish_time,
+                numbering=self._numbering,
+            )
+        except ClusterError as exc:
+            if not is_denied(exc):
+                raise
+            found = None
         return _UNKNOWN_OFFSET if found is None else found
 
     async def _producer(self, job: _Job) -> Producer:
@@ -309,6 +317,8 @@ class Writer:
     async def _settle_later(self, job: _Job, receipt: asyncio.Future[Receipt]) -> None:
         try:
             offset = await self._offset(job, receipt.result())
+        except _NotTold:
+            self._finish_blind(job)
         except PenstockError as exc:
             self._fail(job, _translated(exc))
         else:
@@ -325,15 +335,32 @@ class Writer:
                 return self._refuse(job, ApiError("stored", error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
         self._finish(job, offset)
 
+    def _finish_blind(self, job: _Job) -> None:
+        """Answer what is stored, and where is not told to one who may write and not read."""
+        if job.is_idempotent:
+            self._sequences.stored(job.batch, job.sequence, _UNKNOWN_OFFSET)
+        self._finish(job, _UNKNOWN_OFFSET)
+
     async def _offset(self, job: _Job, receipt: Receipt) -> int:
         if receipt.is_duplicate:
             self._check_stored_before(job, receipt)
             return await self._found_again(job, job.producer, receipt.sequence_id)
         place, count = receipt.message_id, job.batch.record_count
-        last = await self._indexes.last_index(place)
+        last = await self._last_index(place)
         offset = self._counter.learn(place, count, last_index=last)
         self._stored(offset, place)
         return offset
+
+    async def _last_index(self, place: MessageId) -> int:
+        if time.monotonic() < self._blind_until:
+            raise _NotTold("this role may not read")
+        try:
+            return await self._indexes.last_index(place)
+        except ClusterError as exc:
+            if not is_denied(exc):
+                raise
+            self._blind_until = time.monotonic() + _BLIND_SECONDS
+            raise _NotTold("this role may not read") from exc
 
     def _check_stored_before(self, job: _Job, receipt: Receipt) -> None:
         """Judge a receipt of -1:-1: the entry was dropped as a duplicate, of which the place is not told."""
@@ -366,6 +393,10 @@ class Writer:
                 future.exception()
 
 
+class _NotTold(ClusterError):
+    """The entry is stored, and its index is not for this role."""
+
+
 def _gone() -> ApiError:
     return ApiError("the partition is closed here", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -375,13 +406,14 @@ def _translated(exc: PenstockError) -> ApiError:
         return exc
     if isinstance(exc, RecordsError):
         return ApiError(exc.what, error_code=exc.error_code)
+    if is_denied(exc):
+        return ApiError(exc.why or exc.what, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if isinstance(exc, PulsarRefused) and not exc.retriable:
         return ApiError(str(exc), error_code=_REFUSALS.get(exc.server_error, ErrorCode.UNKNOWN_SERVER_ERROR))
     return ApiError(str(exc), error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 _REFUSALS: Final[Mapping[int, ErrorCode]] = {
-    ServerError.AUTHORIZATION_ERROR: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ServerError.TOPIC_NOT_FOUND: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ServerError.TOPIC_TERMINATED_ERROR: ErrorCode.POLICY_VIOLATION,
     # The broker's answer to a message that is larger than the policy of the topic.

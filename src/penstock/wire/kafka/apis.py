@@ -13,6 +13,8 @@ __all__ = [
     "API_VERSIONS",
     "PRODUCE",
     "PRODUCE_ADVERTISED_FROM",
+    "SASL_AUTHENTICATE",
+    "SASL_HANDSHAKE",
     "Api",
     "is_flexible",
     "response_header_tags",
@@ -24,7 +26,9 @@ NEVER = 1 << 15
 PRODUCE = 0
 FETCH = 1
 METADATA = 3
+SASL_HANDSHAKE = 17
 API_VERSIONS = 18
+SASL_AUTHENTICATE = 36
 
 PRODUCE_ADVERTISED_FROM = 0
 """KAFKA-18659: librdkafka turns compression off if Produce 0 to 2 are not advertised; they are refused."""

@@ -1,0 +1,46 @@
+"""The limits of `penstock gateway` by their names on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from penstock.errors import ConfigError
+from penstock.gateway.process import Options
+
+__all__ = ["LIMITS", "limited"]
+
+LIMITS: Final[Mapping[str, tuple[str, str]]] = {
+    "connections": ("limits", "connections"),
+    "connections-per-address": ("limits", "connections_per_address"),
+    "groups": ("group_limits", "max_groups"),
+    "members": ("group_limits", "max_members"),
+    "member-bytes": ("group_limits", "max_member_bytes"),
+    "group-bytes": ("group_limits", "max_group_bytes"),
+    "offset-metadata-bytes": ("group_limits", "max_offset_metadata"),
+    "names-per-request": ("", "max_names_per_request"),
+}
+"""Each with the part of the options that holds it, and its name there."""
+
+
+def limited(options: Options, words: Sequence[str]) -> Options:
+    """Change limits, each written NAME=NUMBER.
+
+    >>> limited(Options(pulsar="pulsar://x"), ["connections=3"]).limits.connections
+    3
+    """
+    for word in words:
+        name, _, number = word.partition("=")
+        if name not in LIMITS or not number.isdecimal() or not 0 < int(number) < 1 << 31:
+            raise ConfigError(
+                f"'{word}' is no limit",
+                where="--limit",
+                next=f"write NAME=NUMBER; the names are {', '.join(LIMITS)}",
+            )
+        part, attribute = LIMITS[name]
+        change = {attribute: int(number)}
+        options = replace(
+            options, **(change if not part else {part: replace(getattr(options, part), **change)})
+        )
+    return options

@@ -1,0 +1,269 @@
+"""The principals that are here: who shares what, who is let in, and what becomes of those who go."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.brokers.pulsar.refusal import refusal
+from penstock.config.secret import Secret
+from penstock.errors import AccessDenied, ApiError, Unreachable
+from penstock.gateway.groups.ports import NoGroups
+from penstock.gateway.handler import Services
+from penstock.gateway.pulsar import accounts as module
+from penstock.gateway.pulsar.accounts import Accounts, Backend
+from penstock.gateway.security.mechanisms import Credentials
+from penstock.testing import MemoryStorage
+from penstock.wire.kafka import ErrorCode
+from penstock.wire.pulsar.pulsar_pb2 import ServerError
+
+
+class FakePulsar:
+    """Takes tokens whose last part is `good`; notes what is asked with which token."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+        self.open: set[Any] = set()
+        self.consumers = {"ann"}
+        self.error: Exception | None = None
+
+    def backend(self) -> Backend:
+        return Backend(
+            client=lambda token: self._opened(FakeClient(self, token)),
+            admin=lambda token: self._opened(FakeAdmin(self, token)),
+            storage=lambda client, admin, namespace: self._opened(FakeStorage(self, client, namespace)),
+            services=lambda storage, name: Services(
+                topics=storage, log=storage, producers=storage, cluster=storage
+            ),
+            groups=NoGroups(),
+        )
+
+    def _opened(self, what: Any) -> Any:
+        self.open.add(what)
+        return what
+
+
+class Part:
+    def __init__(self, pulsar: FakePulsar) -> None:
+        self.pulsar = pulsar
+
+    async def close(self) -> None:
+        self.pulsar.open.discard(self)
+
+
+class FakeClient(Part):
+    def __init__(self, pulsar: FakePulsar, token: Secret | None) -> None:
+        super().__init__(pulsar)
+        self.token = token
+
+    async def __aenter__(self) -> FakeClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def check(self) -> None:
+        assert self.token is not None
+        await asyncio.sleep(0)
+        if self.pulsar.error is not None:
+            raise self.pulsar.error
+        self.pulsar.shown.append(self.token.reveal())
+        if not self.token.reveal().endswith(".good"):
+            message = f"malformed {self.token.reveal()}"
+            raise refusal(ServerError.AUTHENTICATION_ERROR, message)
+
+
+class FakeAdmin(Part):
+    def __init__(self, pulsar: FakePulsar, token: Secret | None) -> None:
+        super().__init__(pulsar)
+        self.token = token
+
+    async def last_message_id(self, topic: str) -> None:
+        assert self.token is not None
+        claims = json.loads(base64.urlsafe_b64decode(self.token.reveal().split(".")[1] + "=="))
+        if claims["sub"] not in self.pulsar.consumers:
+            raise AccessDenied("no")
+
+
+class FakeStorage(MemoryStorage, Part):
+    def __init__(self, pulsar: FakePulsar, client: FakeClient, namespace: str) -> None:
+        MemoryStorage.__init__(self)
+        Part.__init__(self, pulsar)
+        self.client = client
+        self.namespace = namespace
+        self.ours: Callable[[str, int], bool] | None = None
+
+    def let_go(self, is_ours: Callable[[str, int], bool]) -> None:
+        self.ours = is_ours
+
+    __hash__ = object.__hash__
+
+
+def token(sub: str = "ann", signature: str = "good", **claims: Any) -> str:
+    body = base64.urlsafe_b64encode(json.dumps({"sub": sub} | claims).encode()).decode().rstrip("=")
+    return f"e30.{body}.{signature}"
+
+
+def says(text: str, namespace: str | None = "acme/shop") -> Credentials:
+    return Credentials(namespace=namespace, token=Secret(text))
+
+
+def run(scenario: Callable[[FakePulsar, Accounts], Any], **options: Any) -> None:
+    async def life() -> None:
+        pulsar = FakePulsar()
+        accounts = Accounts(pulsar.backend(), default_namespace="public/default", **options)
+        await scenario(pulsar, accounts)
+        await accounts.close()
+        assert not pulsar.open
+
+    asyncio.run(life())
+
+
+def test_one_principal_has_one_account_whatever_its_token() -> None:
+    async def scenario(pulsar: FakePulsar, accounts: Accounts) -> None:
+        first = await accounts.admit(says(token(exp=time.time() + 10)))
+        second = await accounts.admit(says(token(exp=time.time() + 99, jti="2")))
+        assert first.account is second.account
+        assert len(pulsar.shown) == 2
+        assert first.expires_at is not None and second.expires_at is not None
+        assert first.expires_at < second.expires_at
+        # What the account opens from now on it opens with the token that lasts longer.
+        current = first.account.storage.client.token.reveal()  # type: ignore[attr-defined]
+        assert current == pulsar.shown[1]
+        third = await accounts.admit(says(token(exp=time.time() + 5, jti="3")))
+        assert third.account is first.account
+        assert first.account.storage.client.token.reveal() == current  # type: ignore[attr-defined]
+
+    run(scenario)
+
+
+def test_principals_and_namespaces_share_nothing() -> None:
+    async def scenario(pulsar: FakePulsar, accounts: Accounts) -> None:
+        leases = [
+            await accounts.admit(credentials)
+            for credentials in (
+                says(token("ann")),
+                says(token("bob")),
+                says(token("ann"), "acme/other"),
+                says(token("ann", iss="elsewhere")),
+                says(token("ann"), None),
+            )
+        ]
+        for part in ("client", "admin", "storage"):
+            assert len({id(getattr(lease.account, part)) for lease in leases}) == len(leases)
+        assert [lease.namespace for lease in leases][-2:] == ["acme/shop", "public/default"]
+
+    run(scenario)
+
+
+def test_a_token_that_pulsar_does_not_take_gets_no_share_of_an_account() -> None:
+    async def scenario(pulsar: FakePulsar, accounts: Accounts) -> None:
+        await accounts.admit(says(token()))
+        before = set(pulsar.open)
+        with pytest.raises(ApiError) as caught:
+            await accounts.admit(says(token(signature="forged")))
+        assert caught.value.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert "forged" not in repr(caught.value) + str(caught.value)
+        assert caught.value.__cause__ is None and caught.value.__suppress_context__
+        assert pulsar.open == before
+
+    run(scenario)
+
+
+def test_a_token_is_shown_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(pulsar: FakePulsar, accounts: Accounts) -> None:
+        for _ in range(3):
+            await accounts.admit(says(token()))
+        assert len(pulsar.shown) == 1
+        monkeypatch.setattr(module, "_VERIFIED_FOR", 0.0)
+        await accounts.admit(says(token()))
+        assert len(pulsar.shown) == 2
+
+    run(scenario)
+
+
+def test_many_connections_of_one_principal_at_once() -> None:
+    async def scenario(pulsar: FakePulsar, accounts: Accounts) -> None:
+        leases = await asyncio.gather(*(accounts.admit(says(token())) for _ in range(50)))
+        assert len({id(lease.account) for lease in leases}) == 1
+        assert leases[0].account.users == 50
+
+    run(scenario)
+
+
+def test_a_pulsar_that_is_away_is_no_refusal() -> None:
+    async def scenario(pulsar: FakePulsar, accounts: Accounts) -> None:
+        pulsar.error = Unreachable("away")
+        with pytest.raises(Unreachable):
+            await accounts.admit(says(token()))
+        assert not list(accounts)
+
+    run(scenario)
+
+
+def test_who_is_idle_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(pulsar: FakePulsar, accounts: Accounts) -> None:
+        monkeypatch.setattr(module, "_IDLE", 0.0)
+        used, idle = await accounts.admit(says(token("ann"))), await accounts.admit(says(token("bob")))
+        idle.release()
+        idle.release()
+        sweeper = asyncio.create_task(accounts.sweep(period=0.01))
+        async with asyncio.timeout(5):
+            while idle.account.storage in pulsar.open:
+                await asyncio.sleep(0.01)
+        assert used.account.storage in pulsar.open
+        assert [account.name for account in accounts] == ["ann"]
+        assert (used.account.users, idle.account.users) == (1, 0)
+        sweeper.cancel()
+
+    run(scenario)
+
+
+def test_principals_are_bounded() -> None:
+    async def scenario(pulsar: FakePulsar, accounts: Accounts) -> None:
+        first = await accounts.admit(says(token("a")))
+        await accounts.admit(says(token("b")))
+        with pytest.raises(ApiError, match="too many principals"):
+            await accounts.admit(says(token("c")))
+        first.release()
+        await accounts.admit(says(token("c")))
+        assert sorted(account.name for account in accounts) == ["b", "c"]
+
+    run(scenario, limit=2)
+
+
+def test_groups_are_for_those_who_may_consume(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(pulsar: FakePulsar, accounts: Accounts) -> None:
+        ann, bob = await accounts.admit(says(token("ann"))), await accounts.admit(says(token("bob")))
+        with pytest.raises(ApiError) as caught:
+            await bob.services.groups.coordinator("g")
+        assert caught.value.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert await ann.services.groups.coordinator("g") == -1
+        assert list(bob.services.groups.shards()) == []
+        pulsar.consumers = {"bob"}
+        monkeypatch.setattr(module, "_RIGHTS_VALID_FOR", 0.0)
+        async with asyncio.timeout(5):
+            while ann.account.may_use_groups() or not bob.account.may_use_groups():
+                await asyncio.sleep(0.01)
+
+    run(scenario)
+
+
+def test_a_new_account_knows_what_this_gateway_leads() -> None:
+    async def scenario(pulsar: FakePulsar, accounts: Accounts) -> None:
+        first = await accounts.admit(says(token("a")))
+
+        def is_ours(topic: str, index: int) -> bool:
+            return False
+
+        accounts.let_go(is_ours)
+        second = await accounts.admit(says(token("b")))
+        assert first.account.storage.ours is second.account.storage.ours is is_ours  # type: ignore[attr-defined]
+
+    run(scenario)
