@@ -14,7 +14,17 @@ from urllib.parse import quote
 from penstock.brokers.rest import Answer, Rest, tls_context
 from penstock.errors import ClusterError, ConfigError
 
-__all__ = ["NamespaceState", "PulsarAdmin", "PulsarTopicState", "PulsarUsage", "Retention"]
+__all__ = [
+    "NamespaceState",
+    "PulsarAdmin",
+    "PulsarTopicState",
+    "PulsarUsage",
+    "Retention",
+    "namespace_path",
+    "quoted",
+    "topic_path",
+    "whole",
+]
 
 NOT_FOUND: Final = 404
 WORKERS: Final = 8
@@ -104,18 +114,18 @@ class PulsarAdmin:
 
     def has_tenant(self, tenant: str) -> bool:
         """Say whether a tenant is there; its own administrator may ask, too."""
-        return self._find(f"/namespaces/{_quoted(tenant)}", f"tenant {tenant}") is not None
+        return self._find(f"/namespaces/{quoted(tenant)}", f"tenant {tenant}") is not None
 
     def namespace(self, namespace: str) -> NamespaceState | None:
         """Read the policies of `tenant/namespace`; None if it is not there."""
-        found = self._find(f"/namespaces/{_path(namespace)}", f"namespace {namespace}")
+        found = self._find(f"/namespaces/{namespace_path(namespace)}", f"namespace {namespace}")
         if found is None:
             return None
         policies = self._object(found.value, f"namespace {namespace}")
         retention = policies.get("retention_policies")
         return NamespaceState(
             retention=self._retention(retention) if retention else None,
-            ttl=_whole(policies.get("message_ttl_in_seconds")),
+            ttl=whole(policies.get("message_ttl_in_seconds")),
             replication=tuple(sorted(policies.get("replication_clusters") or ())),
         )
 
@@ -126,7 +136,7 @@ class PulsarAdmin:
 
     def usage(self, topic: str) -> PulsarUsage:
         """Count what a topic stores and name its subscriptions; those of Pulsar itself do not count."""
-        path, subject = _topic_path(topic), f"topic {topic}"
+        path, subject = topic_path(topic), f"topic {topic}"
         found = self._get(f"{path}/subscriptions", subject)
         names = [str(name) for name in found if not str(name).startswith("__")] if found else []
         return PulsarUsage(entries=self._entries(topic), subscriptions=tuple(sorted(names)))
@@ -136,20 +146,20 @@ class PulsarAdmin:
     def create_tenant(self, tenant: str) -> None:
         """Create a tenant that may use every cluster."""
         body = {"adminRoles": [], "allowedClusters": list(self.clusters())}
-        self._do("PUT", f"/tenants/{_quoted(tenant)}", f"tenant {tenant}", body)
+        self._do("PUT", f"/tenants/{quoted(tenant)}", f"tenant {tenant}", body)
 
     def create_namespace(self, namespace: str) -> None:
         """Create a namespace with the broker's default policies."""
-        self._do("PUT", f"/namespaces/{_path(namespace)}", f"namespace {namespace}")
+        self._do("PUT", f"/namespaces/{namespace_path(namespace)}", f"namespace {namespace}")
 
     def set_policy(self, namespace: str, policy: str, value: Retention | int | tuple[str, ...]) -> None:
         """Set one policy of a namespace: retention, ttl or replication."""
-        path = f"/namespaces/{_path(namespace)}/{_POLICIES[policy]}"
+        path = f"/namespaces/{namespace_path(namespace)}/{_POLICIES[policy]}"
         self._do("POST", path, f"{policy} of namespace {namespace}", _body(value))
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic; 0 partitions make one without."""
-        path = _topic_path(topic)
+        path = topic_path(topic)
         if partitions:
             self._do("PUT", f"{path}/partitions", f"topic {topic}", partitions)
         else:
@@ -157,50 +167,50 @@ class PulsarAdmin:
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Let a topic have `total` partitions; Pulsar refuses fewer than there are."""
-        self._do("POST", f"{_topic_path(topic)}/partitions", f"topic {topic}", total)
+        self._do("POST", f"{topic_path(topic)}/partitions", f"topic {topic}", total)
 
     def set_topic_policy(self, topic: str, policy: str, value: bool | int) -> None:
         """Set one policy of a topic: deduplication or compaction."""
-        path = f"{_topic_path(topic)}/{_TOPIC_POLICIES[policy]}"
+        path = f"{topic_path(topic)}/{_TOPIC_POLICIES[policy]}"
         self._do("POST", path, f"{policy} of topic {topic}", value)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with everything in it; one that is in use is refused by the broker."""
         state = self._topic(topic)
-        path = _topic_path(topic)
+        path = topic_path(topic)
         self._do("DELETE", f"{path}/partitions" if state and state.partitions else path, f"topic {topic}")
 
     # How requests end
 
     def _topic(self, topic: str) -> PulsarTopicState | None:
-        path, subject = _topic_path(topic), f"topic {topic}"
+        path, subject = topic_path(topic), f"topic {topic}"
         found = self._find(f"{path}/partitions", subject)
         if found is None:
             return None
         policies = {name: self._get(f"{path}/{word}", subject) for name, word in _TOPIC_POLICIES.items()}
         return PulsarTopicState(
-            partitions=_whole(self._object(found.value, subject).get("partitions")) or 0,
+            partitions=whole(self._object(found.value, subject).get("partitions")) or 0,
             deduplication=None if policies["deduplication"] is None else bool(policies["deduplication"]),
-            compaction=_whole(policies["compaction"]),
+            compaction=whole(policies["compaction"]),
         )
 
     def _entries(self, topic: str) -> int:
         if not topic.startswith("persistent://"):
             return 0
-        path, subject = _topic_path(topic), f"topic {topic}"
+        path, subject = topic_path(topic), f"topic {topic}"
         state = self._topic(topic)
         if state is None or not state.partitions:
             stats = [self._get(f"{path}/internalStats", subject)]
         else:
             found = self._object(self._get(f"{path}/partitioned-internalStats", subject), subject)
             stats = [*self._object(found.get("partitions"), subject).values()]
-        return sum(_whole(self._object(one, subject).get("numberOfEntries")) or 0 for one in stats)
+        return sum(whole(self._object(one, subject).get("numberOfEntries")) or 0 for one in stats)
 
     def _retention(self, found: Any) -> Retention:
         values = self._object(found, "retention")
         return Retention(
-            minutes=_whole(values.get("retentionTimeInMinutes")) or 0,
-            megabytes=_whole(values.get("retentionSizeInMB")) or 0,
+            minutes=whole(values.get("retentionTimeInMinutes")) or 0,
+            megabytes=whole(values.get("retentionSizeInMB")) or 0,
         )
 
     def _find(self, path: str, subject: str) -> Answer | None:
@@ -247,24 +257,27 @@ def _body(value: Retention | int | tuple[str, ...]) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _whole(value: Any) -> int | None:
+def whole(value: Any) -> int | None:
+    """Give a number of an answer; None if it is none."""
     return value if isinstance(value, int) else None
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Write a name as one part of a path."""
     return quote(name, safe="")
 
 
-def _path(namespace: str) -> str:
-    return "/".join(map(_quoted, namespace.split("/")))
+def namespace_path(namespace: str) -> str:
+    """Write the name of a namespace as a path."""
+    return "/".join(map(quoted, namespace.split("/")))
 
 
-def _topic_path(topic: str) -> str:
+def topic_path(topic: str) -> str:
     """Write a topic's name as a path.
 
-    >>> _topic_path("persistent://acme/shop/orders")
+    >>> topic_path("persistent://acme/shop/orders")
     '/persistent/acme/shop/orders'
     """
     persistence, _, rest = topic.partition("://")
     tenant, namespace, name = rest.split("/", 2)
-    return "/" + "/".join(map(_quoted, (persistence, tenant, namespace, name)))
+    return "/" + "/".join(map(quoted, (persistence, tenant, namespace, name)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -12,6 +13,7 @@ from penstock.errors import UsageError
 
 __all__ = ["Start", "StartKind"]
 
+_KAFKAS_WORDS: Final = {"earliest": "beginning", "latest": "end"}
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _AGO: Final = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 _OFFSET: Final = re.compile(r"\d{1,18}", re.ASCII)
@@ -36,15 +38,20 @@ class Start:
 
     @classmethod
     def parse(cls, text: str, *, now: float | None = None) -> Start:
-        """Read beginning, end, -100 (the last hundred), 10m (ten minutes ago) or 4711 (an offset).
+        """Read beginning, end, -100 (the last hundred), 10m (ten minutes ago), a time or 4711 (an offset).
+
+        Kafka's words earliest and latest are taken, too; a time without a zone is UTC.
 
         >>> Start.parse("-100")
         Start(kind=<StartKind.LAST: 'last'>, number=100)
         >>> Start.parse("10m", now=1000.0)
         Start(kind=<StartKind.TIME: 'time'>, number=400000)
+        >>> Start.parse("2026-11-16T06:00Z") == Start.parse("2026-11-16T07:00+01:00")
+        True
         """
-        if text in (StartKind.BEGINNING, StartKind.END):
-            return cls(StartKind(text))
+        word = _KAFKAS_WORDS.get(text, text)
+        if word in (StartKind.BEGINNING, StartKind.END):
+            return cls(StartKind(word))
         if text.startswith("-") and _OFFSET.fullmatch(text[1:]):
             return cls(StartKind.LAST, int(text[1:]))
         ago = _AGO.fullmatch(text)
@@ -53,6 +60,12 @@ class Start:
             return cls(StartKind.TIME, int(((time.time() if now is None else now) - seconds) * 1000))
         if _OFFSET.fullmatch(text):
             return cls(StartKind.OFFSET, int(text))
-        raise UsageError(
-            f"{text!r} is no place in a topic", next="use beginning, end, -100, 10m or an offset"
-        )
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError as exc:
+            raise UsageError(
+                f"{text!r} is no place in a topic",
+                next="use beginning, end, -100, 10m, 2026-11-16T06:00Z or an offset",
+            ) from exc
+        zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return cls(StartKind.TIME, max(0, int(zoned.timestamp() * 1000)))

@@ -67,6 +67,8 @@ VERBS: Mapping[str, Verb] = {
     "gateway": Verb("penstock.cli.gateway:command", "Serve Kafka clients from Pulsar", "Gateway"),
     "publish": Verb("penstock.cli.publish:command", "Send events to Kafka or Pulsar", "Events"),
     "tail": Verb("penstock.cli.tail:command", "Show the events of a topic as they come", "Events"),
+    "topics": Verb("penstock.cli.topics:command", "List the topics of Kafka and Pulsar", "Events"),
+    "groups": Verb("penstock.cli.groups:app", "Show who reads topics and how far; move groups", "Events"),
     "event": Verb("penstock.cli.event:app", "Encode, decode, check and convert events offline", "Events"),
     "context": Verb("penstock.cli.context:app", "List, show and choose sets of servers", "Settings"),
     "config": Verb("penstock.cli.config:app", "Show every setting with its origin", "Settings"),

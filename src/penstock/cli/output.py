@@ -243,7 +243,8 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str | 
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=title, title_justify="left")
     for index, name in enumerate(columns):
-        numeric = bool(cells) and all(_is_number(row[index]) for row in cells)
+        column = {row[index] for row in cells} - {_NAMED_CELLS[None]}
+        numeric = bool(column) and all(map(_is_number, column))
         table.add_column(name, justify="right" if numeric else "left", overflow="fold", header_style="bold")
     for row in cells:
         table.add_row(*map(Text, row))

@@ -15,7 +15,7 @@ from penstock.contract.credentials import Client, Connection, options, reveal
 from penstock.contract.document import Contract
 from penstock.errors import ContractError
 
-__all__ = ["ContractClusters", "compatible_address"]
+__all__ = ["ContractClusters", "admin_address", "compatible_address"]
 
 # Pulsar's own ports of the admin REST API, with and without TLS.
 _ADMIN: Final = {False: ("http", 8080), True: ("https", 8443)}
@@ -55,7 +55,7 @@ class ContractClusters:
         if server not in self._pulsar:
             connection = self._connection(server)
             if connection.admin is None:
-                connection = replace(connection, admin=_admin(connection))
+                connection = replace(connection, admin=admin_address(connection))
             made = reveal(options(connection, Client.PULSAR_REST))
             self._pulsar[server] = PulsarAdmin(
                 made, name=server, timeout=self._timeout, connect_timeout=self._connect_timeout
@@ -94,10 +94,10 @@ class ContractClusters:
         return connect(server, self._contract.servers[server], (), self._context)
 
 
-def _admin(connection: Connection) -> str:
+def admin_address(connection: Connection) -> str:
     """The admin address beside a Pulsar server whose context does not name one.
 
-    >>> _admin(Connection(address="pulsar+ssl://host:6651", tls=True))
+    >>> admin_address(Connection(address="pulsar+ssl://host:6651", tls=True))
     'https://host:8443'
     """
     parts = urlsplit(connection.address)

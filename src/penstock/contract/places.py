@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from penstock.config import Context
@@ -10,9 +11,10 @@ from penstock.contract.credentials import Connection
 from penstock.contract.document import Contract
 from penstock.contract.meaning import choose_server, topics_of
 from penstock.contract.protocols import family_of
+from penstock.contract.topics import kafka_topic, pulsar_topic
 from penstock.errors import ContractError, UsageError
 
-__all__ = ["Place", "dead_letter_channels", "place_of", "topic_place"]
+__all__ = ["Place", "channel_of", "dead_letter_channels", "place_of", "topic_place"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,30 @@ def topic_place(topic: str, server: str | None, context: Context) -> Place:
 def _persistent(topic: str) -> str:
     """Write the short name of a Pulsar topic in full, as Pulsar's tools read it."""
     return f"persistent://{topic}" if topic.count("/") else f"persistent://public/default/{topic}"
+
+
+def channel_of(contract: Contract, server: str, topic: str) -> str | None:
+    """Name the channel whose topic this is; a channel with parameters has many."""
+    described = contract.servers.get(server)
+    if described is None:
+        return None
+    for name, channel in contract.channels.items():
+        if server not in contract.servers_of(channel):
+            continue
+        pulsar = family_of(described) == "pulsar"
+        template = pulsar_topic(channel, described) if pulsar else kafka_topic(channel)
+        if template is not None and re.fullmatch(_any_value(template), topic):
+            return name
+    return None
+
+
+def _any_value(template: str) -> str:
+    """Write the name of a topic as a pattern that takes any value for its parameters.
+
+    >>> _any_value("orders.{customer}.v1")
+    'orders\\\\.[^/]+\\\\.v1'
+    """
+    return "[^/]+".join(re.escape(text) for text in re.split(r"\{[^{}]*\}", template))
 
 
 def dead_letter_channels(contract: Contract) -> tuple[str, ...]:
