@@ -201,6 +201,14 @@ def test_an_offset_outside_of_the_log(wire: Any, batch: Any, offset: int) -> Non
     assert wire.fetch(topic, offset).error_code == 1
 
 
+def test_a_time_behind_all_records_is_found_nowhere_and_at_once(wire: Any, batch: Any) -> None:
+    topic = wire.create()
+    wire.produce(topic, batch([{}]))
+    began = time.monotonic()
+    assert wire.find(topic, int(time.time() * 1000) + 3_600_000) == (0, -1, -1)
+    assert time.monotonic() - began < 3
+
+
 def test_a_fetch_waits_no_longer_than_it_was_told(wire: Any, batch: Any) -> None:
     topic = wire.create()
     wire.produce(topic, batch([{}]))

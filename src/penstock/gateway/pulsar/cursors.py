@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import unquote_plus
 
 from penstock.brokers.pulsar import Admin, PulsarClient
 from penstock.errors import ClusterError
@@ -61,7 +62,10 @@ class Cursors:
     async def marks(self, topic: str) -> Mapping[str, MessageId]:
         """Give where the cursors of a topic stand."""
         stats = await self._admin.stats(topic, internal=True)
-        found = {name: parse_mark(each.get("markDeletePosition")) for name, each in _cursors(stats)}
+        # Here the broker writes names as in a URL.
+        found = {
+            unquote_plus(name): parse_mark(each.get("markDeletePosition")) for name, each in _cursors(stats)
+        }
         return {name: mark for name, mark in found.items() if mark is not None}
 
     async def is_in_use(self, topic: str, name: str) -> bool:

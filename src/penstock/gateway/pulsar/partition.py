@@ -340,6 +340,10 @@ class Partition:
     async def _at_time(self, timestamp: int) -> Found:
         end = await self.end()
         place = await self._admin.message_id_by_time(self._topic, max(0, timestamp - _TIME_MARGIN_MS))
+        last = await self._admin.last_message_id(self._topic)
+        if place is not None and last is not None and place[:2] > last[:2]:
+            # Everything is older: a reader there would wait for what comes next.
+            return Found()
         async for batch in self._scan(place or FIRST_MESSAGE, end):
             if batch.max_timestamp >= timestamp:
                 found = self._first_at(batch, timestamp)
