@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from penstock.brokers.kafka_raw.address import Address
 from penstock.brokers.kafka_raw.answer import Answer
-from penstock.brokers.kafka_raw.calls import DESCRIBE_CONFIGS, METADATA, Call
+from penstock.brokers.kafka_raw.calls import DESCRIBE_CONFIGS, END_TXN, METADATA, Call
 from penstock.brokers.kafka_raw.connection import Connection
 from penstock.brokers.kafka_raw.login import log_in
 from penstock.brokers.kafka_raw.metadata import (
@@ -73,9 +73,15 @@ class Cluster:
             self.retrying(lambda: self.refresh(()))
         return self._cluster_id
 
-    def partitions(self, topic: str) -> int:
-        """Count the partitions of a topic; raise KafkaRefused if it stays unknown."""
-        return self._layout(topic).partitions
+    @property
+    def transactional(self) -> bool:
+        """Whether the cluster has transactions; our gateway has none."""
+        return self.retrying(lambda: self._with_any(self._shared).serves(END_TXN))
+
+    def partitions(self, topic: str, *, refresh: bool = False) -> int:
+        """Count the partitions of a topic, anew if wanted; raise KafkaRefused if it stays unknown."""
+        layout = None if refresh else self._topics.get(topic)
+        return (layout or self._layout(topic)).partitions
 
     def leader(self, topic: str, partition: int) -> Leader:
         """Give the leader as it was last heard of; KafkaRefused (retriable) while there is none."""
@@ -162,11 +168,14 @@ class Cluster:
 
     def ask_any(self, call: Call, body: Sequence[Buffer], read: Callable[[Answer], _Result]) -> _Result:
         """Ask whoever answers; once."""
+        return self._with_any(lambda address: self._ask(address, call, body, read))
+
+    def _with_any(self, use: Callable[[Address], _Result]) -> _Result:
         failure: Unreachable | None = None
         connected = list(self._connections)
         for address in dict.fromkeys([*connected, *self._brokers.values(), *self.settings.bootstrap]):
             try:
-                return self._ask(address, call, body, read)
+                return use(address)
             except Unreachable as exc:
                 failure = exc
         assert failure is not None, "there is a bootstrap address at least"
@@ -175,9 +184,7 @@ class Cluster:
     def _ask(
         self, address: Address, call: Call, body: Sequence[Buffer], read: Callable[[Answer], _Result]
     ) -> _Result:
-        connection = self._connections.get(address)
-        if connection is None or connection.closed:
-            connection = self._connections[address] = self._open(address)
+        connection = self._shared(address)
         try:
             answer = connection.call(call, body)
             # Every answer that is asked for this way begins with the time to be silent (KIP-219).
@@ -186,6 +193,12 @@ class Cluster:
         finally:
             if connection.closed:
                 self._connections.pop(address, None)
+
+    def _shared(self, address: Address) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection = self._connections[address] = self._open(address)
+        return connection
 
     def _open(self, address: Address) -> Connection:
         connection = Connection.open(address, self.settings, self._context)

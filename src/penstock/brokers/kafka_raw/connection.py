@@ -32,6 +32,8 @@ _ANSWER_HEAD = 4
 _RECEIVE_BUFFER = 4 * 1024 * 1024
 _JOINED_BELOW = 64 * 1024
 _LONGEST_THROTTLE = 30.0
+_ANY = (0, 0x7FFF)
+_NONE = (0, -1)
 
 
 class _Sent(NamedTuple):
@@ -172,11 +174,14 @@ class Connection:
             pos += got
         return view
 
+    def serves(self, call: Call) -> bool:
+        """Say whether the broker serves a request in our version; all, as long as it has not told."""
+        lowest, highest = (self.versions or {call.key: _ANY}).get(call.key, _NONE)
+        return lowest <= call.version <= highest
+
     def _check_version(self, call: Call) -> None:
-        if self.versions is None:
-            return
-        lowest, highest = self.versions.get(call.key, (0, -1))
-        if not lowest <= call.version <= highest:
+        if not self.serves(call):
+            lowest, highest = (self.versions or {}).get(call.key, _NONE)
             offers = f"{lowest} to {highest}" if highest >= 0 else "none"
             raise refusal(
                 ErrorCode.UNSUPPORTED_VERSION,

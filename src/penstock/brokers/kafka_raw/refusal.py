@@ -33,7 +33,7 @@ _NEXT: Final[Mapping[int, str]] = {
     ErrorCode.UNSUPPORTED_VERSION: "use another version of the broker, or another engine",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "stay within transaction.max.timeout.ms of the broker",
 }
-_FENCED_NEXT: Final = "stop: a newer producer has taken over"
+_FENCED_NEXT: Final = "stop: a newer producer has taken over, or the transaction took longer than it may"
 # A group may have members that joined; they, not we, own its offsets.
 _WHY: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members that manage its offsets",

@@ -13,28 +13,30 @@ from penstock.brokers.kafka_raw.refusal import check
 from penstock.errors import WireError
 from penstock.wire.kafka.primitives import CLASSIC
 
-__all__ = ["at_time", "earliest", "latest", "list_offsets"]
+__all__ = ["EARLIEST", "LATEST", "at_time", "earliest", "latest", "list_offsets"]
 
-_LATEST, _EARLIEST = -1, -2
+LATEST, EARLIEST = -1, -2
+"""Timestamps of ListOffsets that stand for the ends."""
+
 _NO_REPLICA = -1
 _NO_OFFSET = -1
 
 
 def earliest(cluster: Cluster, topic: str) -> dict[int, int]:
     """Give the first offset that each partition still has."""
-    return list_offsets(cluster, topic, _EARLIEST)
+    return list_offsets(cluster, topic, EARLIEST)
 
 
 def latest(cluster: Cluster, topic: str, *, read_committed: bool = False) -> dict[int, int]:
     """Give where each partition ends: the high watermark, or where the first open transaction begins."""
-    return list_offsets(cluster, topic, _LATEST, read_committed=read_committed)
+    return list_offsets(cluster, topic, LATEST, read_committed=read_committed)
 
 
 def at_time(cluster: Cluster, topic: str, time_ms: int) -> dict[int, int]:
     """Give the first offset of each partition with this timestamp or a later one, else its end."""
     found = list_offsets(cluster, topic, max(time_ms, 0))
     missing = [partition for partition, offset in found.items() if offset == _NO_OFFSET]
-    ends = list_offsets(cluster, topic, _LATEST, partitions=missing) if missing else {}
+    ends = list_offsets(cluster, topic, LATEST, partitions=missing) if missing else {}
     return found | ends
 
 

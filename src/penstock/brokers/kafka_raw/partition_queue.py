@@ -1,0 +1,102 @@
+"""The batches for one partition until they are acknowledged: sent in order, several at once, again in order.
+
+Brokers tell repeats by producer id, epoch and sequence (KIP-98), and remember the last five batches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.brokers.kafka_raw.retry import pauses
+from penstock.errors import KafkaRefused, PenstockError
+from penstock.wire.kafka.error_codes import ErrorCode
+
+__all__ = ["MOST_UNDER_WAY", "Batch", "PartitionQueue"]
+
+MOST_UNDER_WAY = 5
+_SEQUENCES = 1 << 31
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """A framed batch, and until when it must be acknowledged."""
+
+    data: bytearray
+    until: float
+
+
+class PartitionQueue:
+    """Batches in order; the first `under_way` of them are sent."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.failure: PenstockError | None = None
+        """Why the oldest batch is not there yet."""
+        self._batches: deque[Batch] = deque()
+        self._under_way = 0
+        self._next_sequence = 0
+        self._proven = False
+        self._rewinding = False
+        self._retry_at = 0.0
+        self._pauses: Iterator[float] = pauses()
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    def take_sequence(self, records: int) -> int:
+        """Give the sequence of the next batch, which has so many records; it goes round after 2**31."""
+        sequence = self._next_sequence
+        self._next_sequence = (sequence + records) % _SEQUENCES
+        return sequence
+
+    def append(self, batch: Batch) -> None:
+        """Put a batch at the end."""
+        self._batches.append(batch)
+
+    def can_send(self, now: float) -> bool:
+        """Say whether the next batch may be sent now."""
+        # A broker that does not know the producer takes any sequence: until it does, one at a time.
+        most = MOST_UNDER_WAY if self._proven else 1
+        waits = self._rewinding and self._under_way
+        return self._under_way < min(most, len(self._batches)) and not waits and self._retry_at <= now
+
+    def take(self) -> Batch:
+        """Give the next batch to be sent."""
+        self._rewinding = False
+        self._under_way += 1
+        return self._batches[self._under_way - 1]
+
+    def acknowledged(self, batch: Batch) -> None:
+        """Forget a batch: it is in the log."""
+        self._under_way -= 1
+        self._batches.remove(batch)
+        self._proven = True
+        if not self._rewinding:
+            self.failure, self._retry_at = None, 0.0
+            self._pauses = pauses()
+
+    def failed(self, exc: PenstockError) -> None:
+        """Send a batch again, and all behind it, as soon as none is under way."""
+        self._under_way -= 1
+        self.postpone(exc)
+
+    def postpone(self, exc: PenstockError) -> None:
+        """Send nothing for a while."""
+        self.failure = exc
+        self._rewinding = self._rewinding or self._under_way > 0
+        self._retry_at = time.monotonic() + next(self._pauses)
+
+    def is_behind_a_failure(self, batch: Batch, exc: KafkaRefused) -> bool:
+        """Say whether a batch was only refused because one before it is missing."""
+        return exc.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch is not self._batches[0]
+
+    def overdue(self, now: float) -> bool:
+        """Say whether the oldest batch should have been acknowledged by now."""
+        return bool(self._batches) and now > self._batches[0].until

@@ -1,0 +1,232 @@
+"""Writes framed batches, each once and in order (idempotent, KIP-98): what is lost on the way is sent again.
+
+Everything happens inside the calls; a caller who stops calling stops the producer. After an error that cannot
+be mended the producer is done for, because what follows a missing batch would be refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Final
+
+from penstock.brokers.kafka_raw.calls import PRODUCE
+from penstock.brokers.kafka_raw.cluster import Cluster
+from penstock.brokers.kafka_raw.identity import Identity, new_identity
+from penstock.brokers.kafka_raw.lanes import Lanes
+from penstock.brokers.kafka_raw.partition_queue import MOST_UNDER_WAY, Batch, PartitionQueue
+from penstock.brokers.kafka_raw.produce_call import ProduceAnswer, produce_request, read_produce
+from penstock.brokers.kafka_raw.refusal import refusal
+from penstock.brokers.kafka_raw.retry import is_retriable
+from penstock.errors import KafkaRefused, PenstockError, Unreachable, WireError
+from penstock.wire.kafka.batch_body import BatchBody, framed
+from penstock.wire.kafka.error_codes import ErrorCode
+
+__all__ = ["Producer"]
+
+_MIB: Final = 1024 * 1024
+_TURN: Final = 0.05
+_IN_THE_LOG: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+
+_Request = list[tuple[PartitionQueue, Batch]]
+
+
+class Producer:
+    """An idempotent producer; `identity` is given by who has transactions.
+
+    A batch must be acknowledged by all replicas in sync within `delivery_timeout`, all attempts together.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        identity: Identity | None = None,
+        compression: str = "none",
+        buffer_bytes: int = 32 * _MIB,
+        request_bytes: int = 4 * _MIB,
+        delivery_timeout: float = 120.0,
+    ) -> None:
+        self._cluster = cluster
+        self._identity = identity or new_identity(cluster)
+        self._compression = compression
+        self._buffer_bytes = buffer_bytes
+        self._request_bytes = request_bytes
+        self._delivery_timeout = delivery_timeout
+        self._lanes = Lanes(cluster)
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._requests: dict[int, deque[_Request]] = {}
+        self._buffered = 0
+        self._stale = False
+        self._failure: PenstockError | None = None
+
+    # What callers do
+
+    def send(self, topic: str, partition: int, body: BatchBody) -> None:
+        """Take a batch, which may be used again at once; wait while too much is not acknowledged."""
+        self._check()
+        key = (topic, partition)
+        queue = self._queues.get(key) or self._queues.setdefault(key, PartitionQueue(topic, partition))
+        data = framed(
+            body,
+            compression=self._compression,
+            producer_id=self._identity.producer_id,
+            epoch=self._identity.epoch,
+            sequence=queue.take_sequence(body.count),
+            transactional=self._identity.transactional_id is not None,
+        )
+        queue.append(Batch(data, time.monotonic() + self._delivery_timeout))
+        self._buffered += len(data)
+        self._work(0.0)
+        while self._buffered > self._buffer_bytes:
+            self._work(_TURN)
+
+    def poll(self) -> None:
+        """Take acknowledgments that are there, and send what waits."""
+        self._check()
+        self._work(0.0)
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged."""
+        self._check()
+        while self._buffered:
+            self._work(_TURN)
+
+    def settle(self) -> None:
+        """Wait until nothing is under way, whatever becomes of it; nothing more is sent."""
+        self._failure = self._failure or Unreachable("the producer was stopped")
+        while any(lane.under_way for _, lane in self._lanes):
+            for node in self._lanes.ready(_TURN):
+                self._answers(node)
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; what is not flushed is lost."""
+        self._lanes.close()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # Turns
+
+    def _work(self, timeout: float) -> None:
+        try:
+            self._turn(timeout)
+        except PenstockError as exc:
+            self._failure = exc
+            raise
+
+    def _turn(self, timeout: float) -> None:
+        if self._stale:
+            self._stale = False
+            self._cluster.try_refresh({topic for topic, _ in self._queues})
+        while self._send_some():
+            pass
+        if timeout and not any(lane.under_way for _, lane in self._lanes):
+            time.sleep(min(timeout, _TURN))
+        for node in self._lanes.ready(timeout):
+            self._take(node)
+        now = time.monotonic()
+        for queue in self._queues.values():
+            if queue.overdue(now):
+                raise self._too_late(queue)
+
+    def _too_late(self, queue: PartitionQueue) -> PenstockError:
+        return queue.failure or Unreachable(
+            f"a batch was not acknowledged within {self._delivery_timeout:.0f} s",
+            where=str(queue),
+            next="look at the broker that leads the partition",
+        )
+
+    # Sending
+
+    def _send_some(self) -> bool:
+        """Send at most one request to each leader; say whether any was sent."""
+        now = time.monotonic()
+        nodes: dict[int, list[PartitionQueue]] = {}
+        for queue in self._queues.values():
+            if queue.can_send(now) and (node := self._leader(queue)) is not None and self._has_room(node):
+                nodes.setdefault(node, []).append(queue)
+        for node, queues in nodes.items():
+            self._send(node, queues)
+        return bool(nodes)
+
+    def _leader(self, queue: PartitionQueue) -> int | None:
+        try:
+            return self._cluster.leader(queue.topic, queue.partition).node
+        except PenstockError as exc:
+            self._postpone(queue, exc)
+            return None
+
+    def _has_room(self, node: int) -> bool:
+        lane = self._lanes.get(node)
+        return lane is None or lane.under_way < MOST_UNDER_WAY and not lane.throttled
+
+    def _send(self, node: int, queues: list[PartitionQueue]) -> None:
+        request: _Request = []
+        size = 0
+        for queue in queues:
+            request.append((queue, queue.take()))
+            size += len(request[-1][1].data)
+            if size > self._request_bytes:
+                break
+        timeout = int(self._cluster.settings.request_timeout * 1000)
+        batches = [(queue.topic, queue.partition, batch.data) for queue, batch in request]
+        body = produce_request(self._identity.transactional_id, timeout, batches)
+        self._requests.setdefault(node, deque()).append(request)
+        try:
+            self._lanes.to(node).send(PRODUCE, body)
+        except PenstockError as exc:
+            self._lost(node, exc)
+
+    # Taking answers
+
+    def _take(self, node: int) -> None:
+        answer = self._answers(node)
+        if isinstance(answer, PenstockError):
+            self._lost(node, answer)
+            return
+        for queue, batch in self._requests[node].popleft():
+            code = answer.codes.get((queue.topic, queue.partition))
+            if code is None:
+                raise WireError("the broker left out a partition that it was sent", where=str(queue))
+            self._settle(queue, batch, code)
+
+    def _answers(self, node: int) -> ProduceAnswer | PenstockError:
+        lane = self._lanes[node]
+        try:
+            answer = read_produce(lane.receive())
+        except PenstockError as exc:
+            self._lanes.drop(node)
+            return exc
+        lane.throttle(answer.throttle_ms)
+        return answer
+
+    def _settle(self, queue: PartitionQueue, batch: Batch, code: int) -> None:
+        if code in _IN_THE_LOG:
+            queue.acknowledged(batch)
+            self._buffered -= len(batch.data)
+            return
+        exc = refusal(code, f"a batch of {len(batch.data)} bytes was refused", where=str(queue))
+        self._failed(queue, batch, exc)
+
+    def _failed(self, queue: PartitionQueue, batch: Batch, exc: PenstockError) -> None:
+        behind = isinstance(exc, KafkaRefused) and queue.is_behind_a_failure(batch, exc)
+        if not behind and not is_retriable(exc):
+            raise exc
+        queue.failed(exc)
+        self._stale = True
+
+    def _postpone(self, queue: PartitionQueue, exc: PenstockError) -> None:
+        if not is_retriable(exc):
+            raise exc
+        queue.postpone(exc)
+        self._stale = True
+
+    def _lost(self, node: int, exc: PenstockError) -> None:
+        """Send again what was under way to a broker: it may be in the log or not, and is told apart there."""
+        self._lanes.drop(node)
+        for request in self._requests.pop(node, deque()):
+            for queue, batch in request:
+                self._failed(queue, batch, exc)

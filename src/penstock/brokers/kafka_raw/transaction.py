@@ -1,0 +1,167 @@
+"""A transactional producer (KIP-98): output and offsets of a group become visible together, or not at all.
+
+Making one takes the transactional id over: whoever had it before is fenced. A transaction that fails is
+aborted, and the next one begins with a new epoch, because sequences of lost batches are gaps.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from penstock.brokers.kafka_raw.answer import Answer
+from penstock.brokers.kafka_raw.calls import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    TXN_OFFSET_COMMIT,
+)
+from penstock.brokers.kafka_raw.cluster import Cluster
+from penstock.brokers.kafka_raw.coordinator import Coordinator, CoordinatorKind
+from penstock.brokers.kafka_raw.group_offsets import (
+    GroupOffset,
+    TopicPartition,
+    check_partitions,
+    offset_rows,
+)
+from penstock.brokers.kafka_raw.identity import take_over
+from penstock.brokers.kafka_raw.producer import Producer
+from penstock.brokers.kafka_raw.refusal import check
+from penstock.errors import InternalError, ProducerFenced
+from penstock.wire.kafka.batch_body import BatchBody
+from penstock.wire.kafka.primitives import CLASSIC
+
+__all__ = ["TransactionalProducer"]
+
+
+class TransactionalProducer:
+    """The only producer of a transactional id, until another one takes it over.
+
+    producer.begin()
+    producer.send("orders", 0, body)
+    producer.commit(group="shop", offsets={("carts", 3): GroupOffset(17)})
+    """
+
+    def __init__(
+        self, cluster: Cluster, transactional_id: str, *, timeout: float = 60.0, **options: Any
+    ) -> None:
+        """Take the id over; the broker aborts a transaction that lasts longer than `timeout`.
+
+        `options` are those of `Producer`.
+        """
+        self._cluster = cluster
+        self._id = transactional_id
+        self._timeout = timeout
+        self._options = options
+        self._coordinator = Coordinator(cluster, CoordinatorKind.TRANSACTION, transactional_id)
+        self._groups: dict[str, Coordinator] = {}
+        self._added: set[TopicPartition] = set()
+        self._has_offsets = False
+        self._open = False
+        self._fenced: ProducerFenced | None = None
+        self._take_over()
+
+    def begin(self) -> None:
+        """Begin a transaction; the broker hears of it with the first batch."""
+        if self._open:
+            raise InternalError(f"transaction {self._id} was begun twice")
+        if self._fenced is not None:
+            # To take the id back would fence whoever works with it now.
+            raise self._fenced
+        if not self._usable:
+            self._take_over()
+        self._open = True
+
+    def send(self, topic: str, partition: int, body: BatchBody) -> None:
+        """Write a batch inside the transaction; the body may be used again at once."""
+        with self._inside():
+            if (topic, partition) not in self._added:
+                self._add(topic, partition)
+            self._producer.send(topic, partition, body)
+
+    def commit(
+        self, *, group: str | None = None, offsets: Mapping[TopicPartition, GroupOffset] | None = None
+    ) -> None:
+        """Wait until all is written, commit the offsets of a group with it, and end the transaction.
+
+        After an error it is unknown to this producer whether it was committed; `abort` or a new producer of
+        the same id make it certain, and the committed offsets tell.
+        """
+        with self._inside():
+            self._producer.flush()
+            if group is not None and offsets:
+                self._add_offsets(group, offsets)
+            self._end(committed=True)
+
+    def abort(self) -> None:
+        """Make everything since `begin` invisible for readers of committed records."""
+        if not self._open:
+            return
+        self._usable = False
+        # What is still under way must not come after the end: it would belong to the next transaction.
+        self._producer.settle()
+        # Who fenced us has aborted it already.
+        with suppress(ProducerFenced), self._inside():
+            self._end(committed=False)
+        self._open = False
+
+    def close(self) -> None:
+        """Close the connections; an open transaction is aborted by its time-out, or by the next producer."""
+        self._producer.close()
+
+    # What the coordinators are told
+
+    def _take_over(self) -> None:
+        identity = take_over(self._coordinator, self._id, self._timeout)
+        self._who = CLASSIC.string(self._id) + struct.pack(">qh", identity.producer_id, identity.epoch)
+        self._ids = struct.pack(">qh", identity.producer_id, identity.epoch)
+        self._producer = Producer(self._cluster, identity=identity, **self._options)
+        self._usable = True
+
+    def _add(self, topic: str, partition: int) -> None:
+        what = f"partition {topic}-{partition} cannot be written in transaction {self._id}"
+        row = CLASSIC.string(topic) + CLASSIC.length(1) + struct.pack(">i", partition)
+        self._coordinator.ask(
+            ADD_PARTITIONS_TO_TXN,
+            (self._who, CLASSIC.length(1), row),
+            lambda answer: check_partitions(answer, what),
+        )
+        self._added.add((topic, partition))
+
+    def _add_offsets(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        what = f"the offsets of group {group} cannot be committed in transaction {self._id}"
+        self._coordinator.ask(
+            ADD_OFFSETS_TO_TXN, (self._who, CLASSIC.string(group)), lambda answer: _check(answer, what)
+        )
+        self._has_offsets = True
+        coordinator = self._groups.get(group) or self._groups.setdefault(
+            group, Coordinator(self._cluster, CoordinatorKind.GROUP, group)
+        )
+        who = CLASSIC.string(self._id) + CLASSIC.string(group) + self._ids
+        body = (who, *offset_rows(offsets))
+        coordinator.ask(TXN_OFFSET_COMMIT, body, lambda answer: check_partitions(answer, what))
+
+    def _end(self, *, committed: bool) -> None:
+        """End it, if the broker has ever heard of it."""
+        if self._added or self._has_offsets:
+            what = f"transaction {self._id} cannot be {'committed' if committed else 'aborted'}"
+            body = (self._who, bytes((committed,)))
+            self._coordinator.ask(END_TXN, body, lambda answer: _check(answer, what))
+        self._open = self._has_offsets = False
+        self._added.clear()
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        if not self._open:
+            raise InternalError(f"transaction {self._id} was not begun")
+        try:
+            yield
+        except ProducerFenced as exc:
+            self._fenced = exc
+            raise
+
+
+def _check(answer: Answer, what: str) -> None:
+    check(answer.int16(), what)
