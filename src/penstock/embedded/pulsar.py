@@ -131,9 +131,10 @@ class Pulsar(Server):
         """The authority that signed the certificate of a secured server."""
         return self.data / "conf" / "ca.pem"
 
-    def token(self, role: str = "admin") -> str:
-        """Sign a token for a role of a secured server (JSON Web Token, HS256)."""
-        head, body = (_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256"}, {"sub": role}))
+    def token(self, role: str = "admin", *, expires_at: int | None = None) -> str:
+        """Sign a token for a role of a secured server (JWT, HS256) that ends at a second, or never."""
+        claims = {"sub": role} | ({} if expires_at is None else {"exp": expires_at})
+        head, body = (_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256"}, claims))
         signed = hmac.new(self._secret(), f"{head}.{body}".encode(), hashlib.sha256).digest()
         return f"{head}.{body}.{_base64url(signed)}"
 
