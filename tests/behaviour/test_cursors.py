@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.gateway.pulsar.cursor_sync import CursorSync
+from penstock.gateway.pulsar.cursor_sync import CursorSync, Home
 from penstock.gateway.pulsar.cursors import Cursors
 
 pytestmark = pytest.mark.server
@@ -41,7 +41,8 @@ class Subject:
             return str(place.partition(partition))
 
         cursors = Cursors(self.gateway.client, self.gateway.admin)
-        return CursorSync(cursors, self.gateway.groups.shards, name, **options)
+        home = Home(cursors, name)
+        return CursorSync(lambda group_id: (home, group_id), self.gateway.groups.shards, **options)
 
     def adopting(self) -> None:
         self.sync_on = self._sync(adopt=True)

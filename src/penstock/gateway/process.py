@@ -27,7 +27,7 @@ from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken,
 from penstock.gateway.dispatch import HANDLERS, advertised
 from penstock.gateway.entrance import Entrance, Listener
 from penstock.gateway.groups.group import Limits as GroupLimits
-from penstock.gateway.groups.tenants import OwnGroups
+from penstock.gateway.groups.tenants import OwnGroups, read_scope
 from penstock.gateway.handler import Services, Settings
 from penstock.gateway.health import Answer, Health
 from penstock.gateway.metrics import CONTENT_TYPE, Metrics, Reading
@@ -35,7 +35,7 @@ from penstock.gateway.ports import Log
 from penstock.gateway.pulsar.accounts import Accounts, Backend
 from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id, leader_of
 from penstock.gateway.pulsar.coordinators import NAMESPACE, PARTITIONS, PulsarGroups
-from penstock.gateway.pulsar.cursor_sync import PERIOD, CursorSync
+from penstock.gateway.pulsar.cursor_sync import PERIOD, CursorSync, Home
 from penstock.gateway.pulsar.cursors import Cursors
 from penstock.gateway.pulsar.names import Names
 from penstock.gateway.pulsar.partition import Partition
@@ -100,6 +100,11 @@ class Options:
     adopt_cursors: bool = False
     """Whether what Pulsar's tools do to a subscription is done to the group of its name."""
 
+    @property
+    def has_own_clients(self) -> bool:
+        """Whether clients that do not say who they are act as the gateway itself."""
+        return self.trust_clients or self.token is None
+
 
 def guess_admin(pulsar: str) -> str:
     """Guess the admin address from that of the service.
@@ -135,10 +140,10 @@ class Gateway:
             limits=options.group_limits,
         )
         self._groups.on_view = self._follow_leaders
+        self._home = Home(Cursors(self._client, self._admin), self._pulsar_name)
         self._cursor_sync = CursorSync(
-            Cursors(self._client, self._admin),
+            self._home_of,
             self._groups.shards,
-            self._pulsar_name,
             period=options.cursor_period,
             adopt=options.adopt_cursors,
         )
@@ -156,7 +161,7 @@ class Gateway:
             options.listeners,
             backend,
             self._accounts,
-            trusts_clients=options.trust_clients or options.token is None,
+            trusts_clients=options.has_own_clients,
             certificate=options.tls_certificate,
             key=options.tls_key,
             limits=options.limits,
@@ -282,6 +287,14 @@ class Gateway:
 
     async def _pulsar_name(self, topic: str, partition: int) -> str:
         return (await self._storage.topics.place(topic)).partition(partition)
+
+    def _home_of(self, group_id: str) -> tuple[Home, str] | None:
+        """Whose rights move the cursors of a group: its own people's, and else nobody's."""
+        scope = read_scope(group_id)
+        if scope is not None:
+            home = self._accounts.home(scope[0])
+            return None if home is None else (home, scope[1])
+        return (self._home, group_id) if self.options.has_own_clients else None
 
     def _follow_leaders(self, live: tuple[int, ...]) -> None:
         node_id = self._storage.node_id

@@ -376,11 +376,12 @@ class Client(asyncio.BufferedProtocol):
         admission = session.admission
         if admission is None or admission is self._admission:
             return
+        if self._admission is None:
+            log.info("%s is %s, in %s", self.peer, admission.name, admission.namespace)
         self._admission = admission
         self._productions.services = admission.services
         self._connection.input.limit = admission.services.settings.max_request_bytes
         self._believe_for(None if admission.expires_at is None else admission.expires_at - time.time())
-        log.info("%s is %s, in %s", self.peer, admission.name, admission.namespace)
 
     def _believe_for(self, seconds: float | None) -> None:
         if self._believed is not None:

@@ -86,6 +86,7 @@ class World:
             SecurityProtocol.SASL_SSL,
             SecurityProtocol.SASL_PLAINTEXT,
             stamp_identity=True,
+            cursor_period=0.5,
             metrics=LOCAL,
         )
         gateway = Gateway(chosen)
@@ -95,14 +96,17 @@ class World:
     def _run(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE)
 
-    def _grant(self) -> None:
+    def _rest(self) -> Rest:
         tls = tls_context(ca_file=str(self.pulsar.ca_file), cert_file=None, key_file=None, key_password=None)
-        rest = Rest(
+        return Rest(
             f"{self.pulsar.admin_url}/admin/v2",
             name="pulsar",
             authorization=f"Bearer {self.pulsar.token()}",
             tls=tls,
         )
+
+    def _grant(self) -> None:
+        rest = self._rest()
         for tenant in (ACME, BETA):
             body = {"adminRoles": [f"{tenant}-admin"], "allowedClusters": ["standalone"]}
             assert rest.call("PUT", f"/tenants/{tenant}", body).ok
@@ -114,6 +118,12 @@ class World:
         }.items():
             assert rest.call("POST", f"/namespaces/{SHOP}/permissions/{role}", rights).ok
         rest.close()
+
+    def subscriptions(self, topic: str) -> list[str]:
+        rest = self._rest()
+        found = rest.call("GET", f"/persistent/{topic}/subscriptions").value
+        rest.close()
+        return list(found)
 
     def token(self, role: str, **claims: Any) -> str:
         made = self.pulsar.token(role, **claims)
@@ -195,6 +205,11 @@ def test_plain_with_the_roles_own_rights(world: World) -> None:
     grouped = consume(world.settings("both"), lambda consumer: consumer.subscribe(["orders"]))
     assert grouped.value() is not None
     assert "billing" in world.seen("both", SHOP)[1]
+    deadline = time.monotonic() + DEADLINE
+    while "billing" not in world.subscriptions(f"{SHOP}/orders-partition-0"):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert f"//{SHOP}/billing" not in world.subscriptions(f"{SHOP}/orders-partition-0")
 
 
 def test_a_role_that_may_only_write(world: World) -> None:

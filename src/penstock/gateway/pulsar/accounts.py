@@ -21,6 +21,8 @@ from penstock.errors import ApiError, ClusterError, PenstockError, Unreachable
 from penstock.gateway.groups.ports import Groups
 from penstock.gateway.groups.tenants import TenantGroups
 from penstock.gateway.handler import Services
+from penstock.gateway.pulsar.cursor_sync import Home
+from penstock.gateway.pulsar.cursors import Cursors
 from penstock.gateway.pulsar.storage import PulsarStorage
 from penstock.gateway.security.mechanisms import Credentials
 from penstock.gateway.security.tokens import expires_at, identity, subject
@@ -74,6 +76,15 @@ class Account:
         self._may_consume = False
         self._asked: float | None = None
         self._asking: asyncio.Task[None] | None = None
+
+        self.home = Home(Cursors(self.client, self.admin), self._own_topic)
+
+    async def _own_topic(self, topic: str, partition: int) -> str:
+        """Name a topic for the cursors of groups: one elsewhere may be for other members of the group."""
+        place = await self.storage.topics.place(topic)
+        if not place.full_name.startswith(f"persistent://{self.namespace}/"):
+            raise ApiError("it is in another namespace", error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return place.partition(partition)
 
     def _current(self) -> str:
         return "" if self._token is None else self._token.reveal()
@@ -174,6 +185,11 @@ class Accounts:
     def anonymous(self) -> Account:
         """Give the account of those who need not say who they are: Pulsar is shown no token."""
         return self._add(b"", _ANONYMOUS, self._default_namespace, None)
+
+    def home(self, namespace: str) -> Home | None:
+        """Give one who may move the cursors of the groups of a namespace, the same one if possible."""
+        fitting = (each for each in self._accounts.values() if each.namespace == namespace)
+        return next((each.home for each in fitting if each.may_use_groups()), None)
 
     async def admit(self, credentials: Credentials) -> Lease:
         """Let a principal in if Pulsar takes its token."""

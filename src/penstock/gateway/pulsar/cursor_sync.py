@@ -22,7 +22,7 @@ from penstock.gateway.groups.states import State
 from penstock.gateway.pulsar.cursors import Cursors
 from penstock.wire.pulsar import MessageId
 
-__all__ = ["PERIOD", "CursorSync"]
+__all__ = ["PERIOD", "CursorSync", "Home"]
 
 log = logging.getLogger("penstock.gateway")
 
@@ -30,6 +30,8 @@ PERIOD: Final = 5.0
 _AT_ONCE: Final = 8
 _Key = tuple[str, Place]
 """Group, and topic with partition."""
+_Wanted = tuple[str, str, Commit | None]
+"""Group, the name of its subscription, and what it has committed; None if nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +42,40 @@ class _Placed:
     mark: MessageId | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Home:
+    """Where groups live: whose rights move their cursors, and which topics their names mean."""
+
+    cursors: Cursors
+    pulsar_name: Callable[[str, int], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """The cursor of one group in one partition."""
+
+    shard: Shard
+    key: _Key
+    cursors: Cursors
+    topic: str
+    name: str
+    """Of the subscription."""
+
+
 class CursorSync:
     """Keeps the cursors of the groups that this gateway coordinates."""
 
     def __init__(
         self,
-        cursors: Cursors,
+        home: Callable[[str], tuple[Home, str] | None],
         shards: Callable[[], Sequence[Shard]],
-        pulsar_name: Callable[[str, int], Awaitable[str]],
         *,
         period: float = PERIOD,
         adopt: bool = False,
     ) -> None:
-        self._cursors = cursors
+        self._home = home
+        """The home of a group and its name there; None if nobody may move its cursors now."""
         self._shards = shards
-        self._pulsar_name = pulsar_name
         self._period = period
         self._adopt = adopt
         self._placed: dict[Shard, dict[_Key, _Placed]] = {}
@@ -90,65 +111,67 @@ class CursorSync:
             await self._sync(shard)
 
     async def _sync(self, shard: Shard) -> None:
-        wanted: dict[Place, dict[str, Commit | None]] = {}
-        for group_id, commits in shard.commits.items():
-            for place, commit in commits.items():
-                wanted.setdefault(place, {})[group_id] = commit
-        for group_id, place in self._placed[shard]:
-            wanted.setdefault(place, {}).setdefault(group_id, None)
-        work = [self._sync_partition(shard, place, groups) for place, groups in wanted.items()]
+        commits: dict[_Key, Commit | None] = dict.fromkeys(self._placed[shard])
+        for group_id, places in shard.commits.items():
+            commits |= {(group_id, place): commit for place, commit in places.items()}
+        homes = {group_id: self._home(group_id) for group_id in {key[0] for key in commits}}
+        wanted: dict[tuple[Home, Place], list[_Wanted]] = {}
+        for (group_id, place), commit in commits.items():
+            found = homes[group_id]
+            if found is not None:
+                wanted.setdefault((found[0], place), []).append((group_id, found[1], commit))
+        work = [self._sync_partition(shard, home, place, rows) for (home, place), rows in wanted.items()]
         for begin in range(0, len(work), _AT_ONCE):
             await asyncio.gather(*work[begin : begin + _AT_ONCE])
 
-    async def _sync_partition(self, shard: Shard, place: Place, groups: dict[str, Commit | None]) -> None:
+    async def _sync_partition(self, shard: Shard, home: Home, place: Place, rows: list[_Wanted]) -> None:
         try:
-            topic = await self._pulsar_name(*place)
-            marks = await self._cursors.marks(topic)
-            for group_id, commit in groups.items():
-                await self._sync_one(shard, topic, (group_id, place), commit, marks.get(group_id))
+            topic = await home.pulsar_name(*place)
+            marks = await home.cursors.marks(topic)
+            for group_id, name, commit in rows:
+                subject = _Subject(shard, (group_id, place), home.cursors, topic, name)
+                await self._sync_one(subject, commit, marks.get(name))
         except (ApiError, ClusterError) as exc:
             log.debug("the cursors of %s partition %d stay behind: %s", *place, exc)
 
-    async def _sync_one(
-        self, shard: Shard, topic: str, key: _Key, commit: Commit | None, mark: MessageId | None
-    ) -> None:
-        placed = self._placed[shard].get(key)
+    async def _sync_one(self, subject: _Subject, commit: Commit | None, mark: MessageId | None) -> None:
+        all_placed, key = self._placed[subject.shard], subject.key
+        placed = all_placed.get(key)
         if commit is None:
-            del self._placed[shard][key]
+            del all_placed[key]
             if mark is not None:
-                await self._cursors.remove(topic, key[0])
+                await subject.cursors.remove(subject.topic, subject.name)
         elif placed is not None and mark != placed.mark and commit.offset == placed.offset:
-            await self._moved_by_others(shard, topic, key, placed, mark)
+            await self._moved_by_others(subject, placed, mark)
         elif placed is None or commit.offset != placed.offset:
-            await self._place(shard, topic, key, commit.offset, mark)
+            await self._place(subject, commit.offset, mark)
 
-    async def _place(self, shard: Shard, topic: str, key: _Key, offset: int, mark: MessageId | None) -> None:
-        name = key[0]
-        if mark is not None and await self._cursors.is_in_use(topic, name):
+    async def _place(self, subject: _Subject, offset: int, mark: MessageId | None) -> None:
+        cursors, topic, name = subject.cursors, subject.topic, subject.name
+        if mark is not None and await cursors.is_in_use(topic, name):
             return
-        await self._cursors.place(topic, name, offset, exists=mark is not None)
-        now = (await self._cursors.marks(topic)).get(name)
-        self._placed[shard][key] = _Placed(offset, now)
+        await cursors.place(topic, name, offset, exists=mark is not None)
+        now = (await cursors.marks(topic)).get(name)
+        self._placed[subject.shard][subject.key] = _Placed(offset, now)
 
     # What Pulsar's tools do
 
-    async def _moved_by_others(
-        self, shard: Shard, topic: str, key: _Key, placed: _Placed, mark: MessageId | None
-    ) -> None:
-        name, (kafka_topic, partition) = key
-        offset = None if mark is None else await self._cursors.offset_of(topic, mark)
-        self._placed[shard][key] = _Placed(placed.offset, mark)
+    async def _moved_by_others(self, subject: _Subject, placed: _Placed, mark: MessageId | None) -> None:
+        cursors, topic, name = subject.cursors, subject.topic, subject.name
+        kafka_topic, partition = subject.key[1]
+        offset = None if mark is None else await cursors.offset_of(topic, mark)
+        self._placed[subject.shard][subject.key] = _Placed(placed.offset, mark)
         if offset is not None and placed.mark is not None:
-            former = await self._cursors.offset_of(topic, placed.mark)
+            former = await cursors.offset_of(topic, placed.mark)
             if former == offset:
                 # The same place under another name: Pulsar went on to the next ledger.
                 return
-        if mark is not None and await self._cursors.is_in_use(topic, name):
+        if mark is not None and await cursors.is_in_use(topic, name):
             return
         told = "deleted" if mark is None else f"moved to offset {offset}"
         log.warning("subscription %s of %s partition %d was %s by others", name, kafka_topic, partition, told)
         if self._adopt:
-            await self._follow(shard, key, offset, deleted=mark is None)
+            await self._follow(subject.shard, subject.key, offset, deleted=mark is None)
 
     async def _follow(self, shard: Shard, key: _Key, offset: int | None, *, deleted: bool) -> None:
         group_id, place = key
