@@ -107,7 +107,8 @@ class KafkaAdmin:
     def cluster(self, expected: Sequence[str] = ()) -> Cluster:
         """Count the brokers and list every topic, with one request.
 
-        Kafka hides a topic that the user may not see; an expected one that is hidden is an error.
+        Kafka hides a topic that the user may not see; an expected one that is hidden is an error. A gateway
+        lists one namespace of Pulsar; an expected topic of another is asked for by its name.
         """
         metadata = self._metadata()
         topics = {
@@ -118,7 +119,7 @@ class KafkaAdmin:
             for name, topic in metadata.topics.items()
             if topic.partitions
         }
-        self._require_visible([name for name in expected if name not in topics])
+        topics |= self._by_name([name for name in expected if name not in topics])
         return Cluster(brokers=len(metadata.brokers), topics=MappingProxyType(topics))
 
     def settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, Setting]]:
@@ -229,19 +230,25 @@ class KafkaAdmin:
                 if monotonic() >= end:
                     raise self._error("cluster", exc) from exc
 
-    def _require_visible(self, topics: Sequence[str]) -> None:
+    def _by_name(self, topics: Sequence[str]) -> dict[str, TopicLayout]:
+        """Describe topics that are not listed; those that are not there are left out."""
         from confluent_kafka import TopicCollection
 
+        found: dict[str, TopicLayout] = {}
         for start in range(0, len(topics), CHUNK):
             asked = TopicCollection(list(topics[start : start + CHUNK]))
             futures = self._client.describe_topics(asked, request_timeout=self._timeout)
             for name, future in futures.items():
                 try:
                     with self._translated(f"topic {name}"):
-                        future.result(self._timeout)
+                        parts = future.result(self._timeout).partitions
                 except ClusterError as exc:
                     if "UNKNOWN_TOPIC" not in (exc.why or ""):
                         raise
+                else:
+                    replicas = tuple(sorted({len(part.replicas) for part in parts}))
+                    found[name] = TopicLayout(partitions=len(parts), replicas=replicas)
+        return found
 
     def _is_unknown(self, future: Any) -> bool:
         try:

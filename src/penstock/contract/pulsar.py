@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from penstock.contract.readers import boolean, integer, map_of, one_of, part, text, texts
 from penstock.contract.shape import NOTHING, Part, spec
 
-__all__ = ["PulsarChannel", "PulsarOverride", "PulsarRetention", "PulsarServer"]
+__all__ = ["PROFILES", "PulsarChannel", "PulsarOverride", "PulsarRetention", "PulsarServer"]
 
 INT: Final = 2**31 - 1
 LONG: Final = 2**63 - 1
@@ -17,6 +17,8 @@ _NO_INFINITY: Final = (
     "Pulsar's -1 for infinite retention cannot be written in this binding; leave retention out and set it "
     "on the namespace"
 )
+PROFILES: Final = ("0.1", "1.0")
+"""The profiles of the CloudEvents binding; the first is that of spec 002."""
 PARTITIONS: Final = integer(0, 10_000, hint="write 0 for a topic without partitions, or a number up to 10000")
 
 
@@ -69,6 +71,8 @@ class PulsarChannel(Part):
     binding_version: str | None = spec(text)
     partitions: int = spec(PARTITIONS, name="x-penstock-partitions", default=1)
     """0 is a topic without partitions; the binding itself has no field for it."""
+    profile: str | None = spec(one_of(*PROFILES), name="x-penstock-profile")
+    """How CloudEvents are written here."""
     environments: Mapping[str, PulsarOverride] = spec(
         map_of(part(PulsarOverride)), name="x-penstock-environments", default=NOTHING
     )

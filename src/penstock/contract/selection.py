@@ -1,7 +1,8 @@
 """Which message of a channel an event belongs to.
 
-A message is selected by the const or enum of `ce_type` (and of `ce_dataschema`) in its headers schema,
-else by `x-penstock-type`, else by being the only message of its channel.
+A message is selected by the const or enum of `ce_type` (and of `ce_dataschema`) in its headers schema, or of
+`CE-EventType` where it is in Pulsar's profile 0.1; else by `x-penstock-type`; else by being the only message
+of its channel.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from penstock.contract.messages import Message
 from penstock.contract.node import JsonValue
 from penstock.contract.schema import Schema, SchemaFormat, constants
 
-__all__ = ["Selector", "header_schema", "is_cloud_event", "selector_of"]
+__all__ = ["HEADERS_01", "HEADERS_10", "Selector", "header_schema", "is_cloud_event", "selector_of"]
 
-_CLOUD_EVENT_HEADERS = ("ce_specversion", "ce_type", "ce_id", "ce_source")
+HEADERS_10 = ("ce_specversion", "ce_type", "ce_id", "ce_source")
+"""What the required attributes are called on Kafka (spec 000), and in profile 1.0 on Pulsar."""
+HEADERS_01 = ("CE-CloudEventsVersion", "CE-EventType", "CE-EventID", "CE-Source")
+"""What they are called in profile 0.1 on Pulsar (spec 002)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,9 @@ def _common(left: tuple[str, ...] | None, right: tuple[str, ...] | None) -> tupl
 
 def selector_of(message: Message) -> Selector:
     """Read the rule that selects a message."""
-    types = constants(header_schema(message.headers, "ce_type"))
+    types = constants(header_schema(message.headers, "ce_type")) or constants(
+        header_schema(message.headers, "CE-EventType")
+    )
     dataschemas = constants(header_schema(message.headers, "ce_dataschema"))
     return Selector(types=types or message.types or None, dataschemas=dataschemas)
 
@@ -72,7 +78,7 @@ def is_cloud_event(message: Message, content_type: str | None) -> bool:
     if (content_type or "").startswith("application/cloudevents"):
         return True
     return bool(message.types) or any(
-        header_schema(message.headers, n) is not None for n in _CLOUD_EVENT_HEADERS
+        header_schema(message.headers, name) is not None for name in (*HEADERS_10, *HEADERS_01)
     )
 
 

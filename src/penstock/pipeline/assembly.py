@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from penstock.contract import ResolvedOperation
 from penstock.contract.credentials import Connection
@@ -13,11 +14,15 @@ from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.functions.build import invoker_of
 from penstock.pipeline.plan.route import FunctionKey, RoutePlan, SimpleKey
 from penstock.pipeline.ports import Invoker, Target
+from penstock.pipeline.pulsar import PULSAR, is_served, path_name, profile_on
 from penstock.pipeline.stage import Stage, StageRoute, read_cloud_events
 from penstock.pipeline.typed.joints import checks_of, reader_of, writer_of
 from penstock.pipeline.typed.schemas import Schemas
 
 __all__ = ["Source", "sources_of", "stage_of"]
+
+_SERVED: Final = ("kafka", PULSAR)
+"""The protocols that a job reads and writes; Pulsar's through the gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +48,7 @@ class Source:
     @property
     def name(self) -> str:
         """The name of its checkpoint."""
-        return f"{self.receive.server}-{self.topic}"
+        return f"{self.receive.server}-{path_name(self.topic)}"
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -81,8 +86,12 @@ def _source_of(routes: tuple[CompiledRoute, ...], pipeline: Pipeline) -> Source:
     forwards = dict.fromkeys(route.unknown_channel for route in routes if route.unknown_channel is not None)
     unknown = tuple(pipeline.place(channel, receive.server) for channel in forwards)
     for place in (*dead.values(), *unknown):
-        if place.protocol != "kafka":
-            raise PipelineError(f"records cannot be put aside in {place.channel}: it is not on Kafka")
+        if place.protocol not in _SERVED or (place.protocol == PULSAR and not is_served(place.topic)):
+            raise PipelineError(
+                f"records cannot be put aside in {place.channel}",
+                why="It is no topic of Kafka, and no persistent topic of Pulsar.",
+                next="name another channel under deadLetterSink or unknownFormat",
+            )
     return Source(routes=routes, dead=dead, unknown=unknown)
 
 
@@ -95,7 +104,8 @@ def _refuse(route: CompiledRoute) -> None:
 def _stops(route: CompiledRoute) -> Iterator[tuple[bool, str]]:
     """Say what no engine can do yet, and whether the route asks for it."""
     operations = (route.receive, *route.send)
-    yield any(operation.protocol != "kafka" for operation in operations), "it leaves Kafka"
+    leaves = any(operation.protocol not in _SERVED for operation in operations)
+    yield leaves, "it leaves Kafka and Pulsar"
 
 
 def stage_of(source: Source, pipeline: Pipeline, schemas: Schemas | None = None) -> Stage:
@@ -104,33 +114,39 @@ def stage_of(source: Source, pipeline: Pipeline, schemas: Schemas | None = None)
     return Stage(
         pipeline=_name_of(pipeline),
         routes=tuple(_route_of(route, source, pipeline, known) for route in source.routes),
-        dead=_place_target(source.dead[None], source),
+        dead=_place_target(source.dead[None], source, pipeline),
         reader=reader_of(source.routes) or read_cloud_events,
         checks=tuple(checks_of(source.routes, known)),
-        unknown=tuple(_place_target(place, source) for place in source.unknown),
+        unknown=tuple(_place_target(place, source, pipeline) for place in source.unknown),
     )
 
 
 def _route_of(route: CompiledRoute, source: Source, pipeline: Pipeline, schemas: Schemas) -> StageRoute:
     return StageRoute(
         plan=_plan_of(route),
-        targets=tuple(_target_of(operation, source, pipeline, schemas) for operation in route.send),
-        dead=_place_target(source.dead[route.name], source),
+        targets=tuple(_target_of(operation, route, source, pipeline, schemas) for operation in route.send),
+        dead=_place_target(source.dead[route.name], source, pipeline),
         invoker=_invoker_of(route, source, pipeline),
         sql=route.sql,
     )
 
 
-def _target_of(operation: ResolvedOperation, source: Source, pipeline: Pipeline, schemas: Schemas) -> Target:
+def _target_of(
+    operation: ResolvedOperation, route: CompiledRoute, source: Source, pipeline: Pipeline, schemas: Schemas
+) -> Target:
+    contract = pipeline.contract
+    profile = profile_on(operation.protocol, contract, operation.channel, route.document.profile)
     return Target(
         topic=str(operation.topic),
         sink=source.servers.index(operation.server),
-        writer=writer_of(operation, pipeline.contract, schemas),
+        writer=writer_of(operation, contract, schemas, profile),
+        profile=profile,
     )
 
 
-def _place_target(place: Place, source: Source) -> Target:
-    return Target(topic=place.topic, sink=source.servers.index(place.server))
+def _place_target(place: Place, source: Source, pipeline: Pipeline) -> Target:
+    profile = profile_on(place.protocol, pipeline.contract, place.channel)
+    return Target(topic=place.topic, sink=source.servers.index(place.server), profile=profile)
 
 
 def _plan_of(route: CompiledRoute) -> RoutePlan:

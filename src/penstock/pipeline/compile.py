@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from penstock.config import Context
 from penstock.contract import Contract, ResolvedOperation, resolve, validate
+from penstock.contract.credentials import Connection
 from penstock.contract.finding import Finding, Report, Severity
 from penstock.contract.node import Node as DocumentNode
 from penstock.contract.places import Place, place_of
@@ -34,13 +35,14 @@ from penstock.pipeline.plan.route import (
     Tombstones,
 )
 from penstock.pipeline.plan.sql import parse_sql
+from penstock.pipeline.pulsar import PULSAR, is_served
 from penstock.pipeline.typed.form import unwritable
 
 __all__ = ["CompiledRoute", "Pipeline", "PipelineCheck", "check_pipeline", "load_pipeline"]
 
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 _DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?\Z")
-_OF_THE_SOURCE: Final = ("events", "check")
+_OF_THE_SOURCE: Final = ("events", "check", "dialects")
 """What is done once with a record, before any route."""
 _CONDITIONS: Final = ("where", "filter", "cesql", "sql")
 
@@ -74,11 +76,14 @@ class Pipeline:
     context: Context | None = None
     on_data_loss: str = "stop"
     accept_differences: bool = False
+    gateways: Mapping[str, Connection] = field(default_factory=dict)
+    """How servers on Pulsar are reached, once that is known; see `job.gateways`."""
 
     def place(self, channel: str, near: str) -> Place:
         """Say where a channel is: on the server `near` if it is there too."""
         there = self.contract.servers_of(self.contract.channels[channel])
-        return place_of(self.contract, channel, server=near if near in there else None, context=self.context)
+        found = place_of(self.contract, channel, server=near if near in there else None, context=self.context)
+        return replace(found, connection=self.gateways.get(found.server, found.connection))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +204,7 @@ class _Compiler:
         dead = self._dead_letters(route, receive)
         delay = self._seconds(route)
         self._check_functions(route)
+        self._check_pulsar(name, route, receive, send)
         if receive is None or plan is None or dead is None or None in send:
             return None
         return CompiledRoute(
@@ -214,6 +220,40 @@ class _Compiler:
         )
 
     # Operations and channels
+
+    def _check_pulsar(
+        self,
+        name: str,
+        route: Route,
+        receive: ResolvedOperation | None,
+        send: Sequence[ResolvedOperation | None],
+    ) -> None:
+        """Refuse what is said of Pulsar where there is none, and topics that the gateway does not serve."""
+        targets = [operation for operation in send if operation is not None]
+        rows: tuple[tuple[str, bool, str], ...] = (
+            (
+                "dialects",
+                bool(route.dialects) and receive is not None and receive.protocol != PULSAR,
+                "dialects are those of Pulsar, and it receives from elsewhere",
+            ),
+            (
+                "profile",
+                route.profile is not None and all(target.protocol != PULSAR for target in targets),
+                "a profile is for targets on Pulsar, and there is none",
+            ),
+            *(
+                (
+                    operation.action,
+                    operation.protocol == PULSAR and not is_served(str(operation.topic)),
+                    f"{operation.topic} keeps nothing: the gateway serves persistent topics",
+                )
+                for operation in (receive, *targets)
+                if operation is not None
+            ),
+        )
+        for field_name, wrong, problem in rows:
+            if wrong:
+                self.report.add(rules.CONTRADICTION, route.at(field_name), route=name, problem=problem)
 
     def _operation(self, route: Route, field: str, name: str, action: str) -> ResolvedOperation | None:
         known = [key for key, each in self.contract.operations.items() if each.action == action]

@@ -11,6 +11,7 @@ from penstock.contract.files import Access, CannotRead
 from penstock.contract.finding import Report
 from penstock.contract.library import Library
 from penstock.contract.node import JsonValue, Node
+from penstock.contract.pulsar import PROFILES
 from penstock.contract.readers import any_value, boolean, integer, list_of, map_of, one_of, part, text
 from penstock.contract.shape import NOTHING, Part, Reading, read_part, spec
 from penstock.errors import UsageError
@@ -91,6 +92,8 @@ class Route(Part):
     check: str | None = spec(one_of("none", "message", "schema"))
     """How far events are held against the contract; None: as another route of the source says, or message."""
     unknown_format: UnknownFormat | None = spec(_unknown_format)
+    dialects: tuple[str, ...] | None = spec(list_of(one_of("sniffed", "bridged")))
+    """What else is read as an event on Pulsar; None: as another route of the source says, or nothing."""
     where: str | None = spec(text)
     filter: JsonValue = spec(any_value)
     cesql: str | None = spec(text)
@@ -101,6 +104,8 @@ class Route(Part):
     key: str = spec(text, default="keep")
     apply: FunctionCall | None = spec(_function_call)
     mode: str = spec(one_of("keep", "binary", "structured"), default="keep")
+    profile: str | None = spec(one_of(*PROFILES))
+    """How CloudEvents are written on Pulsar; None: as the contract says."""
     ordering: str = spec(one_of("partition", "key", "none"), default="partition")
     tombstones: str = spec(one_of("pass", "drop", "reject", "event"), default="pass")
     expired: str = spec(one_of("keep", "discard"), default="keep")

@@ -12,6 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.events import CloudEvent
+from penstock.events.bindings.pulsar import Profile
 from penstock.pipeline.arrow.batch import EventColumns
 from penstock.record import Headers, KafkaRecord
 
@@ -50,6 +51,8 @@ class Target:
     sink: int = 0
     writer: Writer | None = None
     """None: CloudEvents in the route's mode."""
+    profile: Profile | None = None
+    """How CloudEvents are written on Pulsar; None: the topic is on Kafka."""
     limit: int | None = None
     """The topic's max.message.bytes, if it is known: a record that is larger becomes a dead letter."""
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from penstock.errors import CannotEncode
 from penstock.events import CloudEvent, absent
-from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.reading import Mode as EventMode
 from penstock.events.reading import Verdict as Reading
 from penstock.pipeline.arrow.batch import EventColumns
+from penstock.pipeline.arrow.bindings import binding_of
 from penstock.pipeline.arrow.cells import mask_of
 from penstock.pipeline.arrow.decode import CODES, decode_batch
 from penstock.pipeline.arrow.departure import Departure, depart
@@ -48,7 +48,6 @@ __all__ = [
 
 INPUT: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 _FOREIGN, _UNSUPPORTED = CODES[Reading.FOREIGN], CODES[Reading.UNSUPPORTED]
-_BINARY, _STRUCTURED = KafkaBinding(mode=EventMode.BINARY), KafkaBinding(mode=EventMode.STRUCTURED)
 
 
 def read_cloud_events(batch: pa.RecordBatch) -> EventColumns:
@@ -158,8 +157,11 @@ class Stage:
         if route.invoker is not None or any(target.writer is not None for target in route.targets):
             self._as_objects(route, kept, events, batch, rows)
             return
-        for departure in depart(kept, route.plan):
-            self._send_columns(route, departure, batch, rows)
+        buried: set[int] = set()
+        for profile in dict.fromkeys(target.profile for target in route.targets):
+            targets = [target for target in route.targets if target.profile is profile]
+            for departure in depart(kept, route.plan, profile):
+                self._send_columns(route, targets, departure, batch, rows, buried)
 
     def _as_objects(
         self, route: StageRoute, kept: Kept, events: EventColumns, batch: pa.RecordBatch, rows: _Rows
@@ -186,13 +188,22 @@ class Stage:
             self._leave(route, _Leaving(routed, structured, null, row), batch, rows)
 
     def _send_columns(
-        self, route: StageRoute, departure: Departure, batch: pa.RecordBatch, rows: _Rows
+        self,
+        route: StageRoute,
+        targets: Sequence[Target],
+        departure: Departure,
+        batch: pa.RecordBatch,
+        rows: _Rows,
+        buried: set[int],
     ) -> None:
+        """Send a departure; what cannot be written is buried once, for whichever target it was."""
         failed = mask_of(departure.code.is_valid())
         for place in np.flatnonzero(failed).tolist():
             reason, row = departure.reason[place].as_py(), int(departure.rows[place])
-            self._bury(route, departure.code[place].as_py(), reason, batch, row, rows)
-        for target in route.targets:
+            if row not in buried:
+                self._bury(route, departure.code[place].as_py(), reason, batch, row, rows)
+            buried.add(row)
+        for target in targets:
             sent = ~failed if target.limit is None else ~failed & (departure.sizes() <= target.limit)
             rows.add_columns(target, departure.take(np.flatnonzero(sent)))
             rows.counts["n_out"] += int(sent.sum())
@@ -266,24 +277,31 @@ class Stage:
         rows.counts["n_retried"] += invoked.attempts - 1
         rows.counts["n_unfollowed"] += invoked.unfollowed
         if invoked.receipt is not None:
-            rows.add(invoked.receipt.target, _BINARY.encode(invoked.receipt.event), leaving.row)
+            target = invoked.receipt.target
+            binding = binding_of(target.profile, EventMode.BINARY)
+            rows.add(target, binding.encode(invoked.receipt.event), leaving.row)
 
     def _write(
         self, route: StageRoute, event: CloudEvent, leaving: _Leaving, batch: pa.RecordBatch, rows: _Rows
     ) -> None:
-        routed, mode = leaving.routed, route.plan.mode
-        wanted = mode is Mode.STRUCTURED or (mode is Mode.KEEP and leaving.structured)
+        routed, asked = leaving.routed, route.plan.mode
+        wanted = asked is Mode.STRUCTURED or (asked is Mode.KEEP and leaving.structured)
         # A tombstone stays one: no data is a null value, which only binary mode can say.
-        binding = _STRUCTURED if wanted and not leaving.null_value else _BINARY
-        try:
-            for target in route.targets:
+        mode = EventMode.STRUCTURED if wanted and not leaving.null_value else EventMode.BINARY
+        refused: CannotEncode | None = None
+        for target in route.targets:
+            try:
                 if target.writer is None:
+                    binding = binding_of(target.profile, mode)
                     record = binding.encode(event, key=routed.key, headers=routed.headers)
                 else:
                     record = target.writer(event, routed.key, routed.headers)
+            except CannotEncode as exc:
+                refused = refused or exc
+            else:
                 self._send(route, target, record, batch, leaving.row, rows)
-        except CannotEncode as exc:
-            self._bury(route, "cannot-encode", str(exc), batch, leaving.row, rows)
+        if refused is not None:
+            self._bury(route, "cannot-encode", str(refused), batch, leaving.row, rows)
 
     def _send(
         self,
@@ -350,10 +368,11 @@ class Stage:
     ) -> None:
         name, target = (route.plan.name, route.dead) if route else (None, self.dead)
         letter = DeadLetter(record=_record(batch, row), code=code, reason=reason, route=name, attempt=attempt)
-        written = _BINARY.encode(dead_letter_event(letter, self.pipeline), key=letter.record.key)
+        binding = binding_of(target.profile, EventMode.BINARY)
+        written = binding.encode(dead_letter_event(letter, self.pipeline), key=letter.record.key)
         if not fits(written, target.limit):
             # A dead letter that cannot be written would stop the job: this one says where the record is.
-            written = _BINARY.encode(dead_letter_event(replace(letter, kept=False), self.pipeline))
+            written = binding.encode(dead_letter_event(replace(letter, kept=False), self.pipeline))
         rows.add(target, written, row)
         rows.counts["n_dead"] += 1
 

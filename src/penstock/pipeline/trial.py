@@ -15,6 +15,7 @@ from penstock.events import CloudEvent, KafkaBinding
 from penstock.events.formats import FORMATS
 from penstock.events.jsontext import dumps
 from penstock.events.lines import read_kafka
+from penstock.pipeline.arrow.bindings import PulsarRecords
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
@@ -207,11 +208,13 @@ def _channels(source: Source, pipeline: Pipeline) -> dict[str, str]:
 
 
 def event_of(record: KafkaRecord) -> CloudEvent | None:
-    """Read a record; None if it is no event."""
-    try:
-        return KafkaBinding().decode(record)
-    except EventError:
-        return None
+    """Read a record, of Kafka or as the gateway shows those of Pulsar; None if it is no event."""
+    for binding in (KafkaBinding(), PulsarRecords()):
+        try:
+            return binding.decode(record)
+        except EventError:
+            continue
+    return None
 
 
 def _letter(event: CloudEvent | None) -> DeadLetter | None:

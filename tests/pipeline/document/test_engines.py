@@ -50,9 +50,22 @@ def test_real_time_mode_has_to_be_allowed(head: str, runs: bool) -> None:
     assert ("can run in Real-Time Mode" in text) is runs
 
 
-def test_a_pipeline_that_cannot_run_says_why() -> None:
-    (found,) = explanations(pipeline(send="publishShipment")).values()
-    assert (found.chosen, "leaves Kafka" in found.guarantee) == ("none", True)
+def test_a_pipeline_that_cannot_run_says_why(tmp_path: Path) -> None:
+    contract = (SHOP / "asyncapi.yaml").read_text(encoding="utf-8")
+    elsewhere = contract.replace("protocol: pulsar+ssl", "protocol: amqps")
+    (tmp_path / "asyncapi.yaml").write_text(elsewhere, encoding="utf-8")
+    text = b"routes: {r: {receive: onOrderPlaced, send: publishShipment}}"
+    found = check_pipeline(tmp_path / "pipeline.yaml", raw=text).pipeline
+    assert found is not None
+    (explained,) = explanations(found).values()
+    assert (explained.chosen, "leaves Kafka" in explained.guarantee) == ("none", True)
+
+
+def test_a_route_to_pulsar_is_at_least_once_on_each_cluster() -> None:
+    (found,) = explanations(pipeline(send="[publishLargeOrder, publishShipment]")).values()
+    assert (found.chosen, found.guarantee.startswith("at least once on each")) == ("arrow", True)
+    assert "kafka, then pulsar" in found.guarantee
+    assert any("it reads or writes Pulsar" in stop for stop in found.engines[-1].stops)
 
 
 def test_the_same_is_data() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import PipelineError
+from penstock.events.bindings.pulsar import Profile
 from penstock.pipeline.assembly import sources_of, stage_of
 from penstock.pipeline.compile import Pipeline, check_pipeline
+from penstock.pipeline.pulsar import PulsarReader
 
 SHOP = Path(__file__).parents[3] / "examples" / "shop"
 
@@ -20,15 +21,43 @@ def pipeline(extra: str = "", send: str = "publishLargeOrder") -> Pipeline:
     return checked.pipeline
 
 
+def test_a_route_to_pulsar_runs_in_the_profile_that_is_said_or_that_the_contract_tells() -> None:
+    for extra, profile in (("", "1.0"), ("    profile: '0.1'\n", "0.1")):
+        said = pipeline(extra, send="[publishLargeOrder, publishShipment]")
+        (source,) = sources_of(said)
+        assert source.servers == ("kafka", "pulsar")
+        large, shipment = stage_of(source, said).routes[0].targets
+        assert (large.profile, large.sink) == (None, 0)
+        assert (shipment.topic, shipment.sink) == ("persistent://public/shop/shipments", 1)
+        assert shipment.profile is not None
+        assert shipment.profile.value == profile
+
+
+def test_a_topic_of_pulsar_is_read_in_all_dialects_under_a_name_that_a_folder_can_have() -> None:
+    text = """
+routes:
+  r: {receive: onShipment, send: deadOrders, dialects: [sniffed], delivery: {deadLetterSink: auditTrail}}
+"""
+    said = check_pipeline(SHOP / "pipeline.yaml", raw=text.encode()).pipeline
+    assert said is not None
+    (source,) = sources_of(said)
+    assert source.name == "pulsar-public~shop~shipments"
+    stage = stage_of(source, said)
+    assert stage.reader == PulsarReader(sniffed=True)
+    assert (stage.dead.sink, stage.dead.profile) == (0, Profile.V1_0)
+
+
 @pytest.mark.parametrize(
-    ("extra", "send", "why"),
+    ("route", "problem"),
     [
-        ("", "publishShipment", "leaves Kafka"),
+        ("receive: onOrderPlaced, send: deadOrders, profile: '1.0'", "a profile is for targets on Pulsar"),
+        ("receive: onOrderPlaced, send: deadOrders, dialects: [bridged]", "dialects are those of Pulsar"),
     ],
 )
-def test_what_the_engine_cannot_do_is_refused_by_name(extra: str, send: str, why: str) -> None:
-    with pytest.raises(PipelineError, match=why):
-        sources_of(pipeline(extra, send))
+def test_what_is_said_of_pulsar_where_there_is_none_is_a_finding(route: str, problem: str) -> None:
+    text = f"routes: {{r: {{{route}}}}}"
+    found = check_pipeline(SHOP / "pipeline.yaml", raw=text.encode()).errors
+    assert [problem in finding.message for finding in found] == [True], found
 
 
 def test_routes_of_one_topic_share_a_source() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.events.bindings.kafka import KafkaBinding
+from penstock.events.bindings.pulsar import Profile
 from penstock.events.reading import Mode as EventMode
+from penstock.pipeline.arrow.bindings import Binding, binding_of
 from penstock.pipeline.arrow.buffers import buffers_of
 from penstock.pipeline.arrow.cells import mask_of
 from penstock.pipeline.arrow.encode import encode_batch
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     Rows = NDArray[np.int64]
 
 __all__ = ["Departure", "depart"]
-
-_BINARY: Final = KafkaBinding(mode=EventMode.BINARY)
-_STRUCTURED: Final = KafkaBinding(mode=EventMode.STRUCTURED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +60,12 @@ class Departure:
         return np.asarray(total, dtype=np.int64)
 
 
-def depart(kept: Kept, plan: RoutePlan) -> Iterator[Departure]:
-    """Write the events of a route in its mode; each mode gives one departure."""
+def depart(kept: Kept, plan: RoutePlan, profile: Profile | None = None) -> Iterator[Departure]:
+    """Write the events of a route in its mode, for Kafka or in a profile of Pulsar; each mode gives one."""
     structured = _structured(kept, plan)
-    for wanted, binding in ((structured, _STRUCTURED), (~structured, _BINARY)):
+    for wanted, mode in ((structured, EventMode.STRUCTURED), (~structured, EventMode.BINARY)):
         if wanted.any():
-            yield _written(_some(kept, wanted), binding)
+            yield _written(_some(kept, wanted), binding_of(profile, mode))
 
 
 def _structured(kept: Kept, plan: RoutePlan) -> Mask:
@@ -88,9 +86,9 @@ def _some(kept: Kept, wanted: Mask) -> Kept:
     return Kept(kept.rows[rows], kept.events.take(picked), kept.keys.take(picked), kept.is_json[rows])
 
 
-def _written(kept: Kept, binding: KafkaBinding) -> Departure:
+def _written(kept: Kept, binding: Binding) -> Departure:
     events = kept.events
-    if binding is _STRUCTURED and kept.is_json.any():
+    if binding.mode is EventMode.STRUCTURED and kept.is_json.any():
         # The scan has seen that this is JSON: it need not be parsed again to be spliced.
         events = replace(events, data_is_json=pc.or_(events.data_is_json, pa.array(kept.is_json)))
     records = encode_batch(events, binding)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from penstock.contract.topics import is_kafka_topic, kafka_topic
+from penstock.contract.channels import Channel
+from penstock.contract.protocols import family_of
+from penstock.contract.servers import Server
+from penstock.contract.topics import is_kafka_topic, kafka_topic, pulsar_topic
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.document import FunctionCall
 from penstock.pipeline.functions.delivery import Retries
@@ -14,6 +17,7 @@ from penstock.pipeline.functions.process import Bounds, Settings
 from penstock.pipeline.functions.receipts import Receipts
 from penstock.pipeline.plan.route import FunctionKey, SimpleKey
 from penstock.pipeline.ports import Target
+from penstock.pipeline.pulsar import PULSAR, is_served, profile_on
 from penstock.pipeline.stage import Stage
 
 __all__ = ["check_functions", "invoker_of", "module_path"]
@@ -67,11 +71,22 @@ def _channels(
 ) -> Iterator[tuple[str, Target]]:
     contract = pipeline.contract
     for name, channel in contract.channels.items():
-        topic = kafka_topic(channel)
         there = [server for server in servers if server in contract.servers_of(channel)]
-        if topic is None or not is_kafka_topic(topic) or topic in closed or not there:
+        topic = _topic(channel, contract.servers[there[0]]) if there else None
+        if topic is None or topic in closed:
             continue
         # Sink n is cluster n; n + len(servers) are its receipts, written when everything else is durable.
-        target = Target(topic=topic, sink=servers.index(there[0]) + len(servers))
+        sink = servers.index(there[0]) + len(servers)
+        profile = profile_on(family_of(contract.servers[there[0]]), contract, name)
+        target = Target(topic=topic, sink=sink, profile=profile)
         yield topic, target
         yield name, target
+
+
+def _topic(channel: Channel, server: Server) -> str | None:
+    """Give the topic of a channel on a server; None if it has none, or many."""
+    if family_of(server) == PULSAR:
+        topic = pulsar_topic(channel, server)
+        return topic if topic is not None and is_served(topic) and "{" not in topic else None
+    topic = kafka_topic(channel)
+    return topic if topic is not None and is_kafka_topic(topic) else None

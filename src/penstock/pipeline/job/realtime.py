@@ -18,6 +18,8 @@ from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.job.options import REAL_TIME_SECONDS, JobOptions
 from penstock.pipeline.job.sinks import RECORD, sink_options
 from penstock.pipeline.job.sources import read_records, reader_options
+from penstock.pipeline.plain import PlainReader
+from penstock.pipeline.pulsar import PULSAR
 from penstock.pipeline.stage import Stage
 from penstock.pipeline.typed.joints import has_writer, reader_of, reads_data
 
@@ -52,7 +54,11 @@ def stops(source: Source) -> Iterator[str]:
     """Say what keeps a source from Real-Time Mode; nothing is asked of a cluster."""
     if len(source.servers) > 1:
         yield f"it writes to {len(source.servers)} clusters, and Real-Time Mode has one sink"
-    if reader_of(source.routes) is not None:
+    if any(
+        operation.protocol == PULSAR for route in source.routes for operation in (route.receive, *route.send)
+    ):
+        yield "it reads or writes Pulsar, whose profiles are read and written in Arrow batches"
+    if isinstance(reader_of(source.routes), PlainReader):
         yield "its source does not carry CloudEvents: plain records are read in Arrow batches"
     if reads_data(source.routes):
         yield "its data is checked or decoded by the contract's schemas, which is done in Arrow batches"

@@ -17,6 +17,7 @@ from penstock.errors import ClusterError, PipelineError, UnknownSchemas
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.job.checkpoint import locked
 from penstock.pipeline.job.failure import failure
+from penstock.pipeline.job.gateways import Gateways
 from penstock.pipeline.job.groups import Committer
 from penstock.pipeline.job.offsets import advanced, gap
 from penstock.pipeline.job.options import JobOptions
@@ -65,6 +66,7 @@ class Job:
         self.totals: dict[str, Totals] = {}
         self._watchers: list[Watcher] = []
         self._clusters = Clusters()
+        self._gateways = Gateways()
         self._prepared: dict[str, Prepared] = {}
         self._committers: dict[str, Committer] = {}
         self._told: SimpleQueue[Progress | str] = SimpleQueue()
@@ -81,6 +83,7 @@ class Job:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._gateways.close()
         self._held.close()
 
     def watch(self, watcher: Watcher) -> None:
@@ -93,6 +96,7 @@ class Job:
 
     def prepare(self) -> None:
         """Do everything that can fail before Spark is started."""
+        self.pipeline = self._gateways.reached(self.pipeline)
         prepared = prepare(self.pipeline, self.options, self._clusters)
         self._prepared = {each.source.name: each for each in prepared}
         for name, each in self._prepared.items():
@@ -108,6 +112,7 @@ class Job:
 
     def run(self, spark: SparkSession) -> None:
         """Run all sources to their end; the first failure ends the others too."""
+        self._gateways.require_near(spark)
         topics = {name: (each.source.topic, each.survey.latest) for name, each in self._prepared.items()}
         heard = listener(topics, self._told.put, self._told.put)
         spark.streams.addListener(heard)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from penstock.contract import Contract, ResolvedOperation
+from penstock.events.bindings.pulsar import Profile
 from penstock.pipeline.compile import CompiledRoute
 from penstock.pipeline.plain import PlainReader, is_plain, plain_reader
+from penstock.pipeline.pulsar import PULSAR, PulsarReader
 from penstock.pipeline.typed.check import ContractCheck
 from penstock.pipeline.typed.form import Form, forms_of
 from penstock.pipeline.typed.schemas import Schemas
@@ -15,17 +18,22 @@ from penstock.pipeline.typed.write import ContractWriter
 __all__ = ["checks_of", "has_writer", "reader_of", "reads_data", "writer_of"]
 
 
-def _said(routes: tuple[CompiledRoute, ...], key: str) -> str | None:
+def _said(routes: tuple[CompiledRoute, ...], key: str) -> Any:
     """Give what the routes of a source say; `check_pipeline` has seen to it that they agree."""
     said = (getattr(route.document, key) for route in routes)
     return next((each for each in said if each is not None), None)
 
 
-def reader_of(routes: tuple[CompiledRoute, ...]) -> PlainReader | None:
-    """Give the reader of a source; None: CloudEvents."""
+def reader_of(routes: tuple[CompiledRoute, ...]) -> PlainReader | PulsarReader | None:
+    """Give the reader of a source; None: CloudEvents on Kafka."""
     receive = routes[0].receive
     said = _said(routes, "events")
-    return plain_reader(receive) if said == "plain" or (said is None and is_plain(receive)) else None
+    if said == "plain" or (said is None and is_plain(receive)):
+        return plain_reader(receive)
+    if receive.protocol != PULSAR:
+        return None
+    dialects = _said(routes, "dialects") or ()
+    return PulsarReader(sniffed="sniffed" in dialects, bridged="bridged" in dialects)
 
 
 def checks_of(routes: tuple[CompiledRoute, ...], schemas: Schemas) -> Iterator[ContractCheck]:
@@ -40,7 +48,9 @@ def checks_of(routes: tuple[CompiledRoute, ...], schemas: Schemas) -> Iterator[C
         )
 
 
-def writer_of(operation: ResolvedOperation, contract: Contract, schemas: Schemas) -> ContractWriter | None:
+def writer_of(
+    operation: ResolvedOperation, contract: Contract, schemas: Schemas, profile: Profile | None = None
+) -> ContractWriter | None:
     """Give the writer of a target; None: CloudEvents as the binding writes them, in the route's mode."""
     if not has_writer(operation):
         return None
@@ -56,6 +66,7 @@ def writer_of(operation: ResolvedOperation, contract: Contract, schemas: Schemas
         forms=forms,
         written={name: each for name, each in made.items() if each is not None},
         is_plain=plain,
+        profile=profile,
     )
 
 

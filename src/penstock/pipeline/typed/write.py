@@ -13,8 +13,10 @@ import pyarrow as pa
 from penstock.errors import CannotEncode, InvalidEvent
 from penstock.events import CloudEvent, absent
 from penstock.events.bindings.kafka import KafkaBinding
+from penstock.events.bindings.pulsar import Profile, PulsarBinding
 from penstock.events.reading import Mode
 from penstock.pipeline.arrow.batch import EventColumns
+from penstock.pipeline.arrow.bindings import Binding, PulsarRecords, binding_of
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.arrow.encode import Records, event_at
 from penstock.pipeline.plain import PlainWriter
@@ -28,7 +30,6 @@ __all__ = ["ContractWriter", "write_batch"]
 
 _AVRO_TYPE: Final = "application/avro"
 _JSON_TYPE: Final = "application/json"
-_BINARY: Final = KafkaBinding(mode=Mode.BINARY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,8 @@ class ContractWriter:
     written: Mapping[str, Written]
     """The registered schemas, by message."""
     is_plain: bool = False
+    profile: Profile | None = None
+    """How CloudEvents are written on Pulsar; None: the operation is on Kafka."""
 
     def __call__(self, event: CloudEvent, key: bytes | None, headers: Headers) -> KafkaRecord:
         """Write one event as its message asks for; CannotEncode if it is none of them."""
@@ -50,14 +53,14 @@ class ContractWriter:
         if event.data is absent:  # a null value, which is a tombstone where the topic is compacted
             return self._record(event, key, headers)
         if form.is_envelope:
-            return _envelope(form).encode(event, key=key, headers=headers)
+            return _envelope(form, self.profile).encode(event, key=key, headers=headers)
         made, added = _DATA.get(form.codec, _as_it_is)(event, form, self.written.get(form.name))
         return self._record(made, key, headers if added is None else without_ids(headers) + added)
 
     def _record(self, event: CloudEvent, key: bytes | None, headers: Headers) -> KafkaRecord:
         if self.is_plain:
             return PlainWriter()(event, key, headers)
-        return _BINARY.encode(event, key=key, headers=headers)
+        return binding_of(self.profile, Mode.BINARY).encode(event, key=key, headers=headers)
 
 
 def write_batch(events: EventColumns, writer: Writer) -> Records:
@@ -87,11 +90,13 @@ def _pairs(headers: list[dict[str, Any]] | None) -> Headers:
     return tuple((pair["key"], pair["value"]) for pair in headers or ())
 
 
-def _envelope(form: Form) -> KafkaBinding:
+def _envelope(form: Form, profile: Profile | None) -> Binding:
     """Give the binding for an event format, by the suffix of its media type."""
     essence = (form.content_type or "").partition(";")[0].strip().lower()
     name = essence.removeprefix(f"{CLOUDEVENTS}+") if "+" in essence else "json"
-    return KafkaBinding(mode=Mode.STRUCTURED, format=name)
+    if profile is None:
+        return KafkaBinding(mode=Mode.STRUCTURED, format=name)
+    return PulsarRecords(pulsar=PulsarBinding(profile=profile, mode=Mode.STRUCTURED, format=name))
 
 
 _Made = tuple[CloudEvent, Headers | None]

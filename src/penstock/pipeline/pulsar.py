@@ -1,0 +1,61 @@
+"""Topics on Pulsar as a pipeline sees them through the gateway: how they are read, named and written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.contract import Contract
+from penstock.contract.profiles import profile_of
+from penstock.events.bindings.pulsar import Profile, PulsarBinding
+from penstock.pipeline.arrow.batch import EventColumns
+from penstock.pipeline.arrow.bindings import PulsarRecords
+from penstock.pipeline.arrow.decode import decode_batch
+
+__all__ = ["PULSAR", "PulsarReader", "is_served", "path_name", "profile_on", "tenant_of"]
+
+PULSAR = "pulsar"
+"""How the contract calls the protocol."""
+_SCHEME = "persistent://"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarReader:
+    """Reads CloudEvents from Pulsar in any profile and mode; a Reader."""
+
+    sniffed: bool = False
+    """Also JSON that looks like an event, without any property (A8)."""
+    bridged: bool = False
+    """Values of `ce_*` are base64, as pulsar-io-kafka copies them (A17)."""
+
+    def __call__(self, batch: pa.RecordBatch) -> EventColumns:
+        """Give the events, one row a record."""
+        binding = PulsarRecords(pulsar=PulsarBinding(sniff=self.sniffed, bridged=self.bridged))
+        return decode_batch(batch.column("value"), batch.column("headers"), binding)
+
+
+def profile_on(protocol: str, contract: Contract, channel: str, said: str | None = None) -> Profile | None:
+    """Give the profile of a channel: the one that is said, else the contract's; None on Kafka."""
+    if protocol != PULSAR:
+        return None
+    return Profile(said or profile_of(contract.channels[channel]))
+
+
+def is_served(topic: str) -> bool:
+    """Say whether the gateway has a topic: it serves what is kept."""
+    return topic.startswith(_SCHEME)
+
+
+def tenant_of(topic: str) -> str:
+    """Give the tenant of a topic."""
+    return topic.removeprefix(_SCHEME).partition("/")[0]
+
+
+def path_name(topic: str) -> str:
+    """Give the name of a topic as one part of a path; no name of Kafka or Pulsar has a tilde.
+
+    >>> path_name("persistent://public/shop/audit"), path_name("orders.placed")
+    ('public~shop~audit', 'orders.placed')
+    """
+    return topic.removeprefix(_SCHEME).replace("/", "~")
