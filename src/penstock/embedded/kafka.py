@@ -1,7 +1,8 @@
 """Kafka 4.3.1 as a child process: one node, broker and controller (KRaft), on loopback.
 
 `secured=True` serves SASL_SSL with SCRAM-SHA-512 and an authorizer: `admin` may do everything, `guest`
-can log in and may do nothing.
+can log in and may do nothing. `joins=` makes a second broker of a Kafka that runs and is not secured: leaders
+can move then.
 """
 
 from __future__ import annotations
@@ -34,8 +35,6 @@ _USERS = ("admin", "guest")
 _FORMAT_TIMEOUT = 120.0
 
 _SETTINGS = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     # One node: every internal topic has one replica and one partition.
     "offsets.topic.replication.factor": "1",
@@ -78,19 +77,21 @@ class Kafka(Server):
         heap_mb: int = 256,
         secured: bool = False,
         settings: dict[str, str] | None = None,
+        joins: Kafka | None = None,
         full_jit: bool = False,
         start_timeout: float = 120.0,
     ) -> None:
         super().__init__(
             data=data,
             wipe=wipe,
-            ports={"port": port, "controller-port": 0},
+            ports={"port": port} | ({} if joins else {"controller-port": 0}),
             heap_mb=heap_mb,
             full_jit=full_jit,
             start_timeout=start_timeout,
         )
         self.secured = secured
         self._settings = settings or {}
+        self._first = joins or self
 
     @property
     def bootstrap(self) -> str:
@@ -149,11 +150,14 @@ class Kafka(Server):
 
     def _write_properties(self) -> Path:
         protocol = "SASL_SSL" if self.secured else "PLAINTEXT"
-        controller = f"{LOOPBACK}:{self.port('controller-port')}"
+        controller = f"{LOOPBACK}:{self._first.port('controller-port')}"
+        alone = self._first is self
         settings = _SETTINGS | {
+            "process.roles": "broker,controller" if alone else "broker",
+            "node.id": "1" if alone else "2",
             # A static voter: a node that comes back on another port is still itself.
             "controller.quorum.voters": f"1@{controller}",
-            "listeners": f"{protocol}://{self.bootstrap},CONTROLLER://{controller}",
+            "listeners": f"{protocol}://{self.bootstrap}" + (f",CONTROLLER://{controller}" if alone else ""),
             "advertised.listeners": f"{protocol}://{self.bootstrap}",
             "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": protocol,
@@ -206,6 +210,8 @@ class Kafka(Server):
         if self.secured:
             users = [f"{_MECHANISM}=[name={user},password={self.password(user)}]" for user in _USERS]
             _storage_tool(jars, properties, [part for user in users for part in ("--add-scram", user)])
+        elif self._first is not self:
+            self._write_meta("2", _cluster_id(self._first.data / "data" / "meta.properties"))
         else:
             self._format_from_template(jars, properties)
 
@@ -220,8 +226,16 @@ class Kafka(Server):
             fresh.replace(template)
             return
         shutil.copy(template, self.data / "data" / "bootstrap.checkpoint")
-        meta = f"version=1\nnode.id=1\ncluster.id={_kafka_uuid()}\ndirectory.id={_kafka_uuid()}\n"
+        self._write_meta("1", _kafka_uuid())
+
+    def _write_meta(self, node: str, cluster: str) -> None:
+        meta = f"version=1\nnode.id={node}\ncluster.id={cluster}\ndirectory.id={_kafka_uuid()}\n"
         (self.data / "data" / "meta.properties").write_text(meta, encoding="utf-8")
+
+
+def _cluster_id(meta: Path) -> str:
+    lines = meta.read_text(encoding="utf-8").splitlines()
+    return dict(line.partition("=")[::2] for line in lines)["cluster.id"]
 
 
 def _kafka_uuid() -> str:

@@ -121,15 +121,15 @@ class Fetcher:
         """
         until = time.monotonic() + timeout
         while True:
+            if self._refused:
+                raise self._refused.pop(0)
             self._ask()
             nodes = self._lanes.ready(self._patience(until))
             found = [fetched for node in nodes for fetched in self._taken(node)]
             if found:
                 self._ask()
                 return found
-            if self._refused:
-                raise self._refused.pop(0)
-            if time.monotonic() >= until or not self.waiting:
+            if not self._refused and (time.monotonic() >= until or not self.waiting):
                 return []
             if not nodes and not any(lane.under_way for _, lane in self._lanes):
                 time.sleep(min(_LOOK_AGAIN, max(until - time.monotonic(), 0)))

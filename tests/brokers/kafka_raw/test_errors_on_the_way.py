@@ -1,0 +1,347 @@
+"""Fetcher and producers against a broker that says what real ones seldom say."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.brokers.kafka_raw.cluster import Cluster
+from penstock.brokers.kafka_raw.fetcher import Fetched, Fetcher, Wanted
+from penstock.brokers.kafka_raw.producer import Producer
+from penstock.brokers.kafka_raw.transaction import TransactionalProducer
+from penstock.errors import (
+    InternalError,
+    KafkaRefused,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    PenstockError,
+    ProducerFenced,
+    Unreachable,
+    WireError,
+)
+from penstock.wire.kafka.batch_body import BatchBody, framed
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, ADD_PARTITIONS, END_TXN, INIT = 0, 1, 2, 3, 24, 26, 22
+NO_WAIT = struct.pack(">i", 0)
+T = struct.pack(">h", 1) + b"t"
+QUICK = {"deadline": 0.5, "topic_timeout": 0.5, "request_timeout": 1.0}
+
+Open = Callable[..., Cluster]
+Body = Callable[..., BatchBody]
+Keep = Callable[[Any], Any]
+
+
+# Fetching
+
+
+def fetch_answer(*rows: bytes) -> bytes:
+    return NO_WAIT + struct.pack(">hii", 0, 0, 1) + T + struct.pack(">i", len(rows)) + b"".join(rows)
+
+
+def fetch_row(records: bytes = b"", *, code: int = 0, partition: int = 0) -> bytes:
+    return struct.pack(">ihqqqii", partition, code, 9, 9, 0, -1, len(records)) + records
+
+
+def script(broker: Any, key: int, *answers: bytes | None) -> None:
+    """Let an API answer so, one after the other, the last for ever."""
+    left = deque(answers)
+    broker.answers[key] = lambda _: left.popleft() if len(left) > 1 else left[0]
+
+
+def polled(fetcher: Fetcher) -> Fetched:
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        for fetched in fetcher.poll(1.0):
+            if fetched.data:
+                return fetched
+    raise AssertionError("nothing came within 30 s")
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 9, 56, 74, 75, 78])
+def test_a_partition_that_moves_is_found_again(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body, code: int
+) -> None:
+    data = bytes(framed(body_of(b"a")))
+    script(broker, FETCH, fetch_answer(fetch_row(code=code)), fetch_answer(fetch_row(data)))
+    cluster = open_cluster(broker)
+    cluster.partitions("t")
+    asked = broker.count(METADATA)
+    fetched = polled(keep(Fetcher(cluster, [Wanted("t", 0, 0, 1)])))
+    assert (bytes(fetched.data), fetched.next_offset) == (data, 1)
+    assert broker.count(METADATA) > asked
+
+
+def test_the_next_request_is_sent_before_an_answer_is_used(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    script(broker, FETCH, fetch_answer(fetch_row(bytes(framed(body_of(b"a", b"b"))))), None)
+    fetcher = keep(Fetcher(open_cluster(broker), [Wanted("t", 0, 0)]))
+    assert [fetched.next_offset for fetched in fetcher.poll(5.0)] == [2]
+    until = time.monotonic() + 10
+    while broker.count(FETCH) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    second = [body for key, _, body in broker.requests if key == FETCH][1]
+    # Topic, one partition: number, leader epoch, offset.
+    assert struct.pack(">iiq", 0, 0, 2) in second
+
+
+def test_what_came_with_a_refusal_is_not_lost(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    data = bytes(framed(body_of(b"a")))
+    rows = fetch_row(code=29, partition=1), fetch_row(data)
+    script(broker, FETCH, fetch_answer(*rows), fetch_answer(fetch_row()))
+    fetcher = keep(Fetcher(open_cluster(broker), [Wanted("t", 0, 0), Wanted("t", 1, 0)]))
+    assert [fetched.partition for fetched in fetcher.poll(5.0)] == [0]
+    with pytest.raises(KafkaRefused, match="TOPIC_AUTHORIZATION_FAILED") as caught:
+        for _ in range(100):
+            fetcher.poll(0.1)
+    assert caught.value.where == "t-1"
+
+
+def test_an_offset_that_is_gone_is_told_with_both_ends(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    data = bytearray(framed(body_of(b"a")))
+    data[:8] = struct.pack(">q", 20)
+    script(broker, FETCH, fetch_answer(fetch_row(code=1)), fetch_answer(fetch_row(bytes(data))))
+    ends = {-2: 20, -1: 30}
+    broker.answers[LIST_OFFSETS] = lambda body: NO_WAIT + _ends(ends[struct.unpack(">q", body[-8:])[0]])
+    fetcher = keep(Fetcher(open_cluster(broker), [Wanted("t", 0, 7)]))
+    with pytest.raises(OffsetOutOfRange) as caught:
+        polled(fetcher)
+    gone = caught.value
+    assert (gone.topic, gone.partition, gone.offset, gone.log_start, gone.log_end) == ("t", 0, 7, 20, 30)
+    fetcher.seek("t", 0, gone.log_start)
+    assert polled(fetcher).next_offset == 21
+
+
+def _ends(offset: int) -> bytes:
+    return struct.pack(">i", 1) + T + struct.pack(">iihqqi", 1, 0, 0, -1, offset, 0)
+
+
+def test_a_batch_that_does_not_fit_is_asked_for_with_more_room(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    data = bytes(framed(body_of(bytes(5000))))
+
+    def answer(body: bytes) -> bytes:
+        (most,) = struct.unpack_from(">i", body, len(body) - 8)
+        return fetch_answer(fetch_row(data[:most]))
+
+    broker.answers[FETCH] = answer
+    fetched = polled(keep(Fetcher(open_cluster(broker), [Wanted("t", 0, 0, 1)], partition_max_bytes=1000)))
+    assert bytes(fetched.data) == data
+
+
+def test_a_batch_beyond_all_bounds_is_refused(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    data = bytes(framed(body_of(bytes(5000))))
+    script(broker, FETCH, fetch_answer(fetch_row(data[:100])))
+    fetcher = keep(Fetcher(open_cluster(broker, max_answer_bytes=4000), [Wanted("t", 0, 0)]))
+    with pytest.raises(MessageTooLarge, match=f"{len(data)} bytes"):
+        polled(fetcher)
+
+
+def test_a_leader_that_stays_away_is_told_after_the_deadline(
+    broker: Any, open_cluster: Open, keep: Keep
+) -> None:
+    broker.answers[METADATA] = lambda _: broker.metadata(leader=-1)
+    fetcher = keep(Fetcher(open_cluster(broker, **QUICK), [Wanted("t", 0, 0)]))
+    with pytest.raises(KafkaRefused, match="LEADER_NOT_AVAILABLE"):
+        polled(fetcher)
+
+
+def test_batches_that_cannot_be_are_refused(broker: Any, open_cluster: Open, keep: Keep) -> None:
+    script(broker, FETCH, fetch_answer(fetch_row(bytes(100))))
+    fetcher = keep(Fetcher(open_cluster(broker), [Wanted("t", 0, 0)]))
+    with pytest.raises(WireError):
+        polled(fetcher)
+
+
+# Producing
+
+
+def produce_answer(code: int, partition: int = 0) -> bytes:
+    return struct.pack(">i", 1) + T + struct.pack(">iihqqq", 1, partition, code, 0, -1, 0) + NO_WAIT
+
+
+def sequences(broker: Any) -> list[int]:
+    """The base sequence of each batch that came, in order."""
+    found = []
+    for key, _, body in broker.requests:
+        if key == PRODUCE:
+            # Transactional id, acks, time-out, one topic named t, one partition, its size.
+            (size,) = struct.unpack_from(">h", body)
+            start = 2 + max(size, 0) + 6 + 4 + 3 + 4 + 8
+            found.append(struct.unpack_from(">i", body, start + 53)[0])
+    return found
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 7, 13, 19, 20, 56])
+def test_a_batch_is_sent_again_until_it_is_taken(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body, code: int
+) -> None:
+    script(broker, PRODUCE, produce_answer(code), None, produce_answer(0))
+    producer = keep(Producer(open_cluster(broker)))
+    producer.send("t", 0, body_of(b"a", b"b"))
+    producer.flush()
+    assert sequences(broker) == [0, 0, 0]
+
+
+def test_a_repeat_that_is_in_the_log_already_is_a_success(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    script(broker, PRODUCE, None, produce_answer(46), produce_answer(0))
+    producer = keep(Producer(open_cluster(broker)))
+    producer.send("t", 0, body_of(b"a", b"b"))
+    producer.flush()
+    producer.send("t", 0, body_of(b"c"))
+    producer.flush()
+    assert sequences(broker) == [0, 0, 2]
+
+
+def test_what_was_sent_behind_a_failure_is_sent_again_in_order(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    taken: list[int] = []
+    failures = iter([6])
+
+    def answer(_: bytes) -> bytes:
+        sequence = sequences(broker)[-1]
+        if sequence == 1 and (code := next(failures, 0)):
+            time.sleep(0.3)  # those behind it are sent meanwhile
+            return produce_answer(code)
+        if sequence != len(taken):
+            return produce_answer(45)
+        taken.append(sequence)
+        return produce_answer(0)
+
+    broker.answers[PRODUCE] = answer
+    producer = keep(Producer(open_cluster(broker)))
+    producer.send("t", 0, body_of(b"0"))
+    producer.flush()
+    for number in range(1, 4):
+        producer.send("t", 0, body_of(b"%d" % number))
+    producer.flush()
+    assert taken == [0, 1, 2, 3]
+
+
+def test_a_gap_before_the_oldest_batch_cannot_be_mended(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    script(broker, PRODUCE, produce_answer(45))
+    producer = keep(Producer(open_cluster(broker)))
+    with pytest.raises(KafkaRefused, match="OUT_OF_ORDER"):
+        producer.send("t", 0, body_of(b"a"))
+        producer.flush()
+    with pytest.raises(KafkaRefused, match="OUT_OF_ORDER"):
+        producer.send("t", 0, body_of(b"b"))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(10, MessageTooLarge), (18, MessageTooLarge), (47, ProducerFenced), (90, ProducerFenced)],
+)
+def test_refusals_that_last_are_typed(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body, code: int, kind: type[PenstockError]
+) -> None:
+    script(broker, PRODUCE, produce_answer(code))
+    producer = keep(Producer(open_cluster(broker)))
+    with pytest.raises(kind) as caught:
+        producer.send("t", 0, body_of(b"a"))
+        producer.flush()
+    assert caught.value.where == "t-0"
+    assert broker.count(PRODUCE) == 1
+
+
+def test_a_batch_that_is_never_taken_is_told_in_time(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    script(broker, PRODUCE, None)
+    producer = keep(Producer(open_cluster(broker), delivery_timeout=0.5))
+    with pytest.raises(Unreachable):
+        producer.send("t", 0, body_of(b"a"))
+        producer.flush()
+
+
+def test_an_answer_without_the_partition_is_refused(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    script(broker, PRODUCE, produce_answer(0, partition=1))
+    producer = keep(Producer(open_cluster(broker)))
+    with pytest.raises(WireError, match="left out"):
+        producer.send("t", 0, body_of(b"a"))
+        producer.flush()
+
+
+def test_senders_wait_while_too_much_is_not_acknowledged(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    script(broker, PRODUCE, produce_answer(0))
+    producer = keep(Producer(open_cluster(broker), buffer_bytes=100))
+    for _ in range(20):
+        producer.send("t", 0, body_of(bytes(200)))
+    assert broker.count(PRODUCE) == 20
+
+
+# Transactions
+
+
+def added(code: int) -> bytes:
+    return NO_WAIT + struct.pack(">i", 1) + T + struct.pack(">iih", 1, 0, code)
+
+
+def ended(code: int) -> bytes:
+    return NO_WAIT + struct.pack(">h", code)
+
+
+def test_a_transaction_waits_for_the_one_before(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    script(broker, PRODUCE, produce_answer(0))
+    script(broker, INIT, ended(51) + bytes(10), ended(14) + bytes(10), ended(0) + struct.pack(">qh", 7, 3))
+    script(broker, ADD_PARTITIONS, added(51), added(16), added(0))
+    script(broker, END_TXN, ended(15), None, ended(0))
+    producer = keep(TransactionalProducer(open_cluster(broker), "id"))
+    producer.begin()
+    producer.send("t", 0, body_of(b"a"))
+    producer.commit()
+    assert (broker.count(INIT), broker.count(ADD_PARTITIONS), broker.count(END_TXN)) == (3, 3, 3)
+
+
+def test_who_is_fenced_does_not_come_back(broker: Any, open_cluster: Open, keep: Keep, body_of: Body) -> None:
+    script(broker, ADD_PARTITIONS, added(90))
+    producer = keep(TransactionalProducer(open_cluster(broker), "id"))
+    producer.begin()
+    with pytest.raises(ProducerFenced):
+        producer.send("t", 0, body_of(b"a"))
+    producer.abort()
+    with pytest.raises(ProducerFenced):
+        producer.begin()
+    assert (broker.count(INIT), broker.count(END_TXN)) == (1, 0)
+
+
+def test_nothing_is_written_outside_of_a_transaction(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    producer = keep(TransactionalProducer(open_cluster(broker), "id"))
+    with pytest.raises(InternalError):
+        producer.send("t", 0, body_of(b"a"))
+    producer.begin()
+    with pytest.raises(InternalError):
+        producer.begin()
+    producer.commit()
+    assert broker.count(END_TXN) == 0
+
+
+def test_a_coordinator_that_stays_away_is_told_after_the_deadline(broker: Any, open_cluster: Open) -> None:
+    broker.answers[10] = lambda _: NO_WAIT + struct.pack(">hhihi", 15, -1, -1, 0, -1)
+    with pytest.raises(KafkaRefused, match="the coordinator of transaction id"):
+        TransactionalProducer(open_cluster(broker, **QUICK), "id")
