@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SOAK_ROUNDS ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast check format bench soak fuzz docs lock jars clean
+.PHONY: help setup run test test-fast test-server check format bench soak fuzz docs lock jars clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: $(STAMP) ## all tests, those with real servers included
 
 test-fast: $(STAMP) ## the tests that need no server, in under a minute
 	$(BIN)/python -m pytest -n auto -m "not server and not slow and not soak and not node" $(ARGS)
+
+test-server: $(STAMP) ## the other tests: real servers, long runs
+	$(BIN)/python -m pytest -m "(server or slow or node) and not soak" $(ARGS)
 
 check: $(STAMP) ## ruff format and lint, mypy strict, import-linter
 	$(BIN)/ruff format --check .
