@@ -34,7 +34,7 @@ from penstock.pipeline.plan.route import (
     SimpleKey,
     Tombstones,
 )
-from penstock.pipeline.plan.sql import parse_sql
+from penstock.pipeline.plan.sql import parse_sql, syntax_problem
 from penstock.pipeline.pulsar import PULSAR, is_served
 from penstock.pipeline.typed.form import unwritable
 
@@ -373,6 +373,8 @@ class _Compiler:
         except InvalidExpression as exc:
             self._bad_expression(route, given[0], exc)
             return None
+        if route.sql is not None and (problem := syntax_problem(route.sql)) is not None:
+            self.report.add(rules.DOUBTFUL_SQL, route.at("sql"), problem=problem)
         return Boolean(True)
 
     def _assignments(self, route: Route) -> Iterator[Assignment]:

@@ -101,6 +101,13 @@ NO_FUNCTION = _rule(
     "A function is looked for in the folder of the pipeline and on PYTHONPATH; its file is read, not run.",
     "define the function there, or correct its name",
 )
+DOUBTFUL_SQL = _rule(
+    "PK525",
+    "sql: {problem}",
+    "What stands under sql is read by Spark itself when the job starts; it does not look like SQL of Spark.",
+    "correct the expression, or leave it if Spark takes it",
+    Severity.WARNING,
+)
 
 RULES = (
     NO_CONTRACT,
@@ -118,4 +125,5 @@ RULES = (
     DISAGREEMENT,
     NO_TARGET_FORMAT,
     NO_FUNCTION,
+    DOUBTFUL_SQL,
 )

@@ -65,6 +65,8 @@ def test_the_shops_pipeline_compiles() -> None:
         (route("where: sum(data.x) > 1"), [(rules.BAD_EXPRESSION.id, 5)]),
         (route("filter: {exact: {type: ''}}"), [(rules.BAD_EXPRESSION.id, 5)]),
         (route("cesql: type = "), [(rules.BAD_EXPRESSION.id, 5)]),
+        (route("sql: data:total::int >= 100"), []),
+        (route("sql: data:total::int >="), [(rules.DOUBTFUL_SQL.id, 5)]),
         (route("set: {subject: 'data.'}"), [(rules.BAD_EXPRESSION.id, 5)]),
         (route("where: type = 'x'\ncesql: type = 'x'"), [(rules.TWO_CONDITIONS.id, 6)]),
         (route("set: {id: type}"), [(rules.CONTRADICTION.id, 3)]),

@@ -14,7 +14,7 @@ from penstock.pipeline.plan.finding import ExpressionFinding, ExpressionReading
 from penstock.pipeline.plan.nodes import Node, Type
 from penstock.pipeline.plan.typing import check
 
-__all__ = ["parse_sql", "read_sql"]
+__all__ = ["parse_sql", "read_sql", "syntax_problem"]
 
 MAX_CHARACTERS: Final = 10_000
 MAX_TOKENS: Final = 2_000
@@ -43,6 +43,19 @@ def read_sql(text: str, want: Type = Type.BOOLEAN) -> ExpressionReading:
         return _failed("the expression is nested too deeply", fix="use IN for long lists, or several routes")
 
 
+def syntax_problem(text: str) -> str | None:
+    """Say why a text is hardly SQL of Spark; None if it looks like it. Names are not looked up.
+
+    >>> syntax_problem("data:total::int >= 100"), syntax_problem("data:total::int >=")
+    (None, 'not a SQL expression: something is missing behind this')
+    """
+    try:
+        parsed = _parsed(text, dialect="databricks")
+    except RecursionError:
+        return "the expression is nested too deeply"
+    return parsed.what if isinstance(parsed, ExpressionFinding) else None
+
+
 def _read(text: str, want: Type) -> ExpressionReading:
     parsed = _parsed(text)
     if isinstance(parsed, ExpressionFinding):
@@ -66,7 +79,7 @@ def _failed(what: str, position: int = 0, why: str = "", fix: str = "") -> Expre
     return ExpressionReading(None, (ExpressionFinding(position, what, why, fix),))
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str, dialect: str = "spark") -> Any:
     """Give sqlglot's tree, or the finding that says why there is none."""
     try:
         import sqlglot
@@ -77,9 +90,9 @@ def _parsed(text: str) -> Any:
     if len(text) > MAX_CHARACTERS:
         return ExpressionFinding(0, f"an expression of {len(text)} characters; at most {MAX_CHARACTERS}")
     try:
-        tokens = sqlglot.tokenize(text, read="spark")
+        tokens = sqlglot.tokenize(text, read=dialect)
         wrong = _bounds(tokens)
-        return wrong or sqlglot.parse_one(text, read="spark", into=expressions.Condition)
+        return wrong or sqlglot.parse_one(text, read=dialect, into=expressions.Condition)
     except RecursionError:
         raise
     except Exception as exc:  # noqa: BLE001 - hostile text makes the parser raise many things
