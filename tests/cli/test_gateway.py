@@ -11,7 +11,9 @@ import pytest
 
 from penstock.cli.app import main
 from penstock.cli.gateway import _listeners, _metrics_address
+from penstock.cli.gateway_limits import LIMITS, limited
 from penstock.gateway.dispatch import HANDLERS, advertised
+from penstock.gateway.process import Options
 from penstock.wire.kafka import APIS
 
 PAGE = Path(__file__).parents[2] / "docs" / "gateway" / "index.md"
@@ -48,6 +50,11 @@ def test_the_table_of_the_docs_is_computed_from_the_handlers() -> None:
         ([*NOWHERE, "--pulsar-token-file", "nothing"], "the file nothing cannot be read"),
         ([*NOWHERE, "--pulsar-ca-file", "nothing"], "nothing is no file of certificates"),
         ([*NOWHERE, "--metrics-listen", "x"], "'x' is no address"),
+        ([*NOWHERE, "--listen", "http://a:1"], "'http' is no protocol of a listener"),
+        ([*NOWHERE, "--listen", "://a:1"], "'' is no protocol of a listener"),
+        ([*NOWHERE, "--limit", "connections"], "'connections' is no limit"),
+        ([*NOWHERE, "--limit", "connections=0"], "'connections=0' is no limit"),
+        ([*NOWHERE, "--limit", "beds=3"], "'beds=3' is no limit"),
     ],
 )
 def test_wrong_usage(
@@ -82,6 +89,31 @@ def test_listeners_and_what_they_advertise() -> None:
     assert (str(first.address), str(first.advertised)) == ("0.0.0.0:9092", "a.example:19092")
     assert (str(second.address), str(second.advertised)) == ("[::1]:0", "[::1]:9093")
     assert _listeners(["localhost:9092"], [])[0].advertised is None
+
+
+def test_protocols_of_listeners() -> None:
+    found = _listeners(["SASL_SSL://127.0.0.1:1", "ssl://[::1]:2", "plaintext://a:3", "b:4"], [])
+    assert [str(each) for each in found] == [
+        *("sasl_ssl://127.0.0.1:1", "ssl://[::1]:2", "plaintext://a:3", "plaintext://b:4")
+    ]
+
+
+def test_limits_by_their_names() -> None:
+    words = [f"{name}={number}" for number, name in enumerate(LIMITS, 1)]
+    found = limited(Options(pulsar="pulsar://x"), words)
+    parts = [getattr(found, part) if part else found for part, _ in LIMITS.values()]
+    given = [getattr(part, name) for part, (_, name) in zip(parts, LIMITS.values(), strict=True)]
+    assert given == list(range(1, len(LIMITS) + 1))
+
+
+def test_the_table_of_limits_is_that_of_the_code() -> None:
+    page = (PAGE.parent / "security.md").read_text(encoding="utf-8")
+    default = Options(pulsar="pulsar://x")
+    rows = [
+        (name, str(getattr(getattr(default, part) if part else default, attribute)))
+        for name, (part, attribute) in LIMITS.items()
+    ]
+    assert re.findall(r"^\| `([a-z-]+)` \| (\d+) \|", page, re.MULTILINE) == rows
 
 
 def test_metrics_are_on_loopback_unless_told_otherwise() -> None:

@@ -13,11 +13,15 @@ from dataclasses import dataclass, field
 from penstock.wire.buffer import Buffer
 from penstock.wire.framing import FrameBuffer
 from penstock.wire.kafka import RequestHeader, decode_request_header
+from penstock.wire.kafka.apis import SASL_AUTHENTICATE
 
-__all__ = ["Connection", "Slot"]
+__all__ = ["BARE", "Connection", "Slot"]
 
 _BUFFER = 512 * 1024
 """Room for a few batches of the usual size; what is never written to takes no memory."""
+
+BARE = RequestHeader(api_key=SASL_AUTHENTICATE, api_version=-1, correlation_id=0, client_id=None, body=None)
+"""Stands for the header that a frame does not have."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +47,8 @@ class Connection:
         self.input = FrameBuffer(limit=max_request_bytes, first=_BUFFER)
         self._slots: deque[Slot] = deque()
         self.bytes_under_way = 0
+        self.bare = False
+        """Whether frames come without headers: what a SASL mechanism says after SaslHandshake 0 (KIP-43)."""
 
     def __len__(self) -> int:
         """Count the requests under way."""
@@ -51,7 +57,7 @@ class Connection:
     def requests(self) -> Iterator[Slot]:
         """Give a slot for every whole request that has come; WireError if the bytes make no sense."""
         for frame in self.input.frames():
-            slot = Slot(decode_request_header(frame), frame, len(frame))
+            slot = Slot(BARE if self.bare else decode_request_header(frame), frame, len(frame))
             self._slots.append(slot)
             self.bytes_under_way += slot.size
             yield slot

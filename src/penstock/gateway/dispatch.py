@@ -109,7 +109,9 @@ async def serve(
         raise Unserved(f"{name} v{header.api_version}")
     request = read_request(header, frame, listener, client_host)
     _check_names(header.api_key, request.body, services.settings.max_names_per_request)
-    return await handler.handle(request._replace(session=session), services)
+    if session is not None:
+        request = request._replace(session=session)
+    return await handler.handle(request, services)
 
 
 def _check_names(key: int, body: Any, limit: int) -> None:

@@ -19,7 +19,7 @@ from typing import cast
 
 from penstock.errors import PenstockError, WireError
 from penstock.gateway.apis.produce import Production
-from penstock.gateway.connection import Connection, Slot
+from penstock.gateway.connection import BARE, Connection, Slot
 from penstock.gateway.dispatch import Unserved, is_served, read_request, serve
 from penstock.gateway.handler import Body, Request, Services
 from penstock.gateway.observer import Observer
@@ -38,6 +38,7 @@ log = logging.getLogger("penstock.gateway")
 _READ_SIZE = 64 * 1024
 _LARGE = 256 * 1024
 """A request from this size on is counted before it has come."""
+_EMPTY_FRAME = bytes(4)
 _LONGEST_TIMER = 7 * 24 * 3600.0
 """A connection of such an age may be closed: clients come back."""
 
@@ -349,6 +350,8 @@ class Client(asyncio.BufferedProtocol):
             await self._its_turn(slot)
             if self._session is not None:
                 self._session.check(header.api_key)
+                if header is BARE:
+                    return await self._serve_bare(slot, self._session)
             with Told() as errors:
                 body = await serve(
                     *(header, slot.frame, self._server.listener, self._productions.services),
@@ -360,6 +363,12 @@ class Client(asyncio.BufferedProtocol):
         if self._session is not None:
             self._follow(self._session)
 
+    async def _serve_bare(self, slot: Slot, session: Session) -> None:
+        proof = await session.prove(bytes(slot.frame), time.time)
+        # KIP-43: the mechanism answers nothing, in a frame of its own; a failure is told by the end.
+        self._write(self._connection.answer(slot, () if proof.error else (_EMPTY_FRAME,)))
+        self._follow(session)
+
     # Who the client is
 
     @property
@@ -369,6 +378,7 @@ class Client(asyncio.BufferedProtocol):
 
     def _follow(self, session: Session) -> None:
         """Serve with the rights that the client has now."""
+        self._connection.bare = session.is_bare
         if session.is_over:
             log.warning("closed %s: unauthenticated, %s", self.peer, session.reason)
             self._server.observer.closed("unauthenticated")

@@ -54,6 +54,15 @@ def options(pulsar: Pulsar, *protocols: SecurityProtocol, **changes: Any) -> Opt
     )
 
 
+def groups_of(admin: AdminClient) -> set[str]:
+    """Ask until the gateway has read all of its groups."""
+    deadline = time.monotonic() + DEADLINE
+    while (found := admin.list_consumer_groups().result(DEADLINE)).errors:
+        assert time.monotonic() < deadline, found.errors
+        time.sleep(0.1)
+    return {group.group_id for group in found.valid}
+
+
 class World:
     """A gateway on a secured Pulsar with two tenants, and everything that was logged."""
 
@@ -148,8 +157,7 @@ class World:
     def seen(self, role: str, user: str) -> tuple[set[str], set[str]]:
         """Give the topics and the groups that a role sees."""
         admin = AdminClient(self.settings(role, user))
-        groups = admin.list_consumer_groups().result(DEADLINE).valid
-        return set(admin.list_topics(timeout=DEADLINE).topics), {group.group_id for group in groups}
+        return set(admin.list_topics(timeout=DEADLINE).topics), groups_of(admin)
 
 
 @pytest.fixture(scope="module")
@@ -339,6 +347,36 @@ def start(chosen: Options) -> None:
 def test_a_listener_that_asks_nobody_has_no_rights_to_lend(secured_pulsar: Pulsar) -> None:
     with pytest.raises(ConfigError, match=r"nobody could be served on plaintext://127\.0\.0\.1:0"):
         start(options(secured_pulsar, SecurityProtocol.PLAINTEXT))
+
+
+def test_who_is_not_asked_has_the_rights_of_nobody(pulsar: Pulsar) -> None:
+    """This Pulsar lets nobody do everything; another one what its `anonymousUserRole` may."""
+    from penstock.config import Secret
+
+    async def life() -> None:
+        gateway = Gateway(
+            Options(
+                pulsar=pulsar.service_url,
+                admin=pulsar.admin_url,
+                token=Secret("of.the.gateway"),
+                listeners=(Listener(address=LOCAL),),
+                groups_namespace=f"public/__kafka_{SESSION}_nobody",
+                group_limits=GroupLimits(initial_delay=0.0),
+            )
+        )
+        await gateway.start()
+        try:
+            await asyncio.to_thread(use, str(gateway.addresses[0]))
+        finally:
+            await gateway.drain()
+
+    def use(bootstrap: str) -> None:
+        settings, topic = {"bootstrap.servers": bootstrap, "log_level": 0}, f"nobody-{SESSION}"
+        assert produce(settings, topic, b"x")[0] is None
+        assert consume(settings, lambda consumer: consumer.subscribe([topic]), "nobody").value() == b"x"
+        assert groups_of(AdminClient(settings)) == {"nobody"}
+
+    asyncio.run(life())
 
 
 def test_sasl_before_a_pulsar_that_takes_every_token(pulsar: Pulsar) -> None:

@@ -1,7 +1,7 @@
-"""SaslHandshake (17), version 1: the mechanism by which a client says who it is (KIP-43).
+"""SaslHandshake (17), versions 0 and 1: the mechanism by which a client says who it is (KIP-43).
 
-After version 0 the bytes of the mechanism would follow without requests around them; clients of today send
-SaslAuthenticate instead (KIP-152). A listener without SASL says that it is not the time for it.
+After version 0 the message of the mechanism comes without a request around it, after 1 in SaslAuthenticate
+(KIP-152). A listener without SASL says that it is not the time for it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["API"]
 async def _handle(request: Request, services: Services) -> Body:
     error, session = ErrorCode.ILLEGAL_SASL_STATE, request.session
     if session is not None:
-        error = await session.choose(request.body.mechanism)
+        error = await session.choose(request.body.mechanism, bare=request.version == 0)
     fields = {"error_code": error, "mechanisms": list(MECHANISMS)}
     return (encode_answer(SASL_HANDSHAKE, request.version, fields),)
 
 
-API = Handler(SASL_HANDSHAKE, 1, 1, _handle)
+API = Handler(SASL_HANDSHAKE, 0, 1, _handle)

@@ -114,6 +114,8 @@ class Session:
         self._door = door
         self._delay = failure_delay
         self._mechanism = ""
+        self.is_bare = False
+        """Whether the message of the mechanism comes next, without a request around it."""
         self.reason = ""
         """Why the connection has to end."""
 
@@ -138,19 +140,21 @@ class Session:
             self.admission.release()
             self.admission = None
 
-    async def choose(self, mechanism: str) -> ErrorCode:
-        """SaslHandshake: take the mechanism that a client wants."""
+    async def choose(self, mechanism: str, *, bare: bool = False) -> ErrorCode:
+        """SaslHandshake: take the mechanism that a client wants; `bare` if its message comes by itself."""
         if (self.stage, Step.CHOSE) not in TRANSITIONS:
             return await self._fail(ErrorCode.ILLEGAL_SASL_STATE)
         # KIP-368: the mechanism stays the same.
         if mechanism not in MECHANISMS or self._mechanism not in ("", mechanism):
             return await self._fail(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
         self._mechanism = mechanism
+        self.is_bare = bare
         self._step(Step.CHOSE)
         return ErrorCode.NONE
 
     async def prove(self, message: bytes, clock: Callable[[], float]) -> Proof:
         """SaslAuthenticate: let the door judge what a client says."""
+        self.is_bare = False
         if (self.stage, Step.PROVED) not in TRANSITIONS:
             return Proof(await self._fail(ErrorCode.ILLEGAL_SASL_STATE))
         try:
