@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from penstock.pipeline.plan.nodes import And, Attribute, Boolean, In, Node, Not, Text
+from penstock.pipeline.plan.nodes import Attribute, Boolean, In, Node, Not, Text
 from penstock.pipeline.ports import Checker
 from penstock.pipeline.typed.check import ContractCheck
 from penstock.pipeline.typed.form import Form, choose
@@ -30,11 +30,10 @@ def stops_checks(checks: Sequence[Checker]) -> Iterator[str]:
             yield from (f"message {form.name} is {form.codec}" for form in check.forms if _is_read(form))
 
 
-def admission_of(checks: Sequence[Checker]) -> Node:
-    """Give a condition that is true only for events that all checks let pass as they are."""
-    conditions = [_condition(check.forms) for check in checks if isinstance(check, ContractCheck)]
-    asked = tuple(each for each in conditions if each != Boolean(True))
-    return And(asked) if len(asked) > 1 else next(iter(asked), Boolean(True))
+def admission_of(checks: Sequence[Checker]) -> tuple[Node, ...]:
+    """Give conditions that are all true only for events that every check lets pass as they are."""
+    conditions = (_condition(check.forms) for check in checks if isinstance(check, ContractCheck))
+    return tuple(each for each in conditions if each != Boolean(True))
 
 
 def _is_read(form: Form) -> bool:
