@@ -14,6 +14,7 @@ __all__ = ["LIMITS", "limited"]
 LIMITS: Final[Mapping[str, tuple[str, str]]] = {
     "connections": ("limits", "connections"),
     "connections-per-address": ("limits", "connections_per_address"),
+    "principals": ("", "max_principals"),
     "groups": ("group_limits", "max_groups"),
     "members": ("group_limits", "max_members"),
     "member-bytes": ("group_limits", "max_member_bytes"),

@@ -79,6 +79,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     group_limits: GroupLimits = field(default_factory=GroupLimits)
     max_names_per_request: int = Settings().max_names_per_request
+    max_principals: int = 1000
     metrics: Host | None = None
     default_namespace: str = "public/default"
     placeholders: bool = False
@@ -156,7 +157,9 @@ class Gateway:
             services=self._services_of,
             groups=self._groups,
         )
-        self._accounts = Accounts(backend, default_namespace=options.default_namespace)
+        self._accounts = Accounts(
+            backend, default_namespace=options.default_namespace, limit=options.max_principals
+        )
         self._entrance = Entrance(
             options.listeners,
             backend,
@@ -402,11 +405,10 @@ def _partitions(options: Options) -> type[Partition]:
     return PackedPartition
 
 
-def _tls(options: Options) -> ssl.SSLContext | None:
-    if options.ca_file is None:
-        return None
+def _tls(options: Options) -> ssl.SSLContext:
+    """Make the one context of all connections to Pulsar: reading the authorities takes a while."""
     try:
-        return ssl.create_default_context(cafile=str(options.ca_file))
+        return ssl.create_default_context(cafile=None if options.ca_file is None else str(options.ca_file))
     except (OSError, ssl.SSLError) as exc:
         raise ConfigError(
             f"{options.ca_file} is no file of certificates that can be read",
