@@ -86,12 +86,12 @@ class PulsarSubscriptions(PulsarAdmin):
 
     def namespaces(self) -> tuple[str, ...]:
         """Name all namespaces; only a super user may."""
-        tenants = self._get("/tenants", "tenants") or ()
+        tenants = self._names("/tenants", "tenants")
         with ThreadPoolExecutor(WORKERS) as workers:
             found = workers.map(
-                lambda tenant: self._get(f"/namespaces/{quoted(tenant)}", f"tenant {tenant}"), tenants
+                lambda tenant: self._names(f"/namespaces/{quoted(tenant)}", f"tenant {tenant}"), tenants
             )
-        return tuple(sorted(str(name) for names in found for name in names or ()))
+            return tuple(sorted(name for names in found for name in names))
 
     def topic_names(self, namespaces: Iterable[str]) -> Mapping[str, bool]:
         """Name the topics of namespaces, and whether they have partitions; those are named once."""
@@ -102,13 +102,20 @@ class PulsarSubscriptions(PulsarAdmin):
     def _topic_names(self, namespace: str) -> dict[str, bool]:
         path, subject = namespace_path(namespace), f"namespace {namespace}"
         partitioned = {
-            str(topic)
+            topic
             for domain in ("persistent", "non-persistent")
-            for topic in self._get(f"/{domain}/{path}/partitioned", subject) or ()
+            for topic in self._names(f"/{domain}/{path}/partitioned", subject)
         }
-        every = self._get(f"/namespaces/{path}/topics?mode=ALL", subject) or ()
-        alone = {str(topic) for topic in every if str(topic).rpartition(_PARTITION)[0] not in partitioned}
+        every = self._names(f"/namespaces/{path}/topics?mode=ALL", subject)
+        alone = {topic for topic in every if topic.rpartition(_PARTITION)[0] not in partitioned}
         return {topic: topic in partitioned for topic in sorted(partitioned | alone)}
+
+    def _names(self, path: str, subject: str) -> list[str]:
+        found = self._get(path, subject)
+        if not isinstance(found, list):
+            what = f"{self._rest.name} gave no list for {subject}"
+            raise ClusterError(what, where=self._rest.address, why=repr(found)[:200])
+        return [str(name) for name in found]
 
     def stats(self, topics: Mapping[str, bool], *, ledgers: bool = True) -> Mapping[str, TopicStats]:
         """Look into topics, several at a time; one that is not there any more is left out.

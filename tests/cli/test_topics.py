@@ -1,0 +1,100 @@
+"""`penstock topics` without servers: a thousand topics cost no more than those that are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.brokers.kafka_admin import TopicLayout
+from penstock.brokers.pulsar_subscriptions import TopicPart, TopicStats
+from penstock.cli.app import main
+from penstock.cli.clusters import Cluster
+
+
+class Kafka:
+    """A thousand topics of two partitions, and a note of what was looked into."""
+
+    def __init__(self) -> None:
+        self.looked_into: set[str] = set()
+
+    def cluster(self) -> Any:
+        layout = TopicLayout(partitions=2, replicas=(1,))
+        return SimpleNamespace(topics={f"k-{number:04}": layout for number in range(1000)})
+
+    def groups(self) -> tuple[()]:
+        return ()
+
+    def commits(self, _names: list[str]) -> dict[str, Any]:
+        return {}
+
+    members = commits
+
+    def places(self, parts: Iterable[tuple[str, int]], _start: Any) -> dict[tuple[str, int], int]:
+        asked = list(parts)
+        self.looked_into |= {topic for topic, _ in asked}
+        return dict.fromkeys(asked, 0)
+
+
+class Pulsar:
+    """A thousand topics without partitions."""
+
+    def __init__(self) -> None:
+        self.looked_into: set[str] = set()
+
+    def namespaces(self) -> tuple[str, ...]:
+        return ("public/default",)
+
+    def topic_names(self, _namespaces: Any) -> Mapping[str, bool]:
+        return {f"persistent://public/default/p-{number:04}": False for number in range(1000)}
+
+    def stats(self, topics: Mapping[str, bool]) -> Mapping[str, TopicStats]:
+        self.looked_into |= set(topics)
+        return {
+            name: TopicStats(topic=name, partitions=0, parts={0: TopicPart(topic=name, entries=1)})
+            for name in topics
+        }
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch, isolated_home: Path) -> tuple[Kafka, Pulsar]:
+    (isolated_home / ".git").mkdir()
+    (isolated_home / "penstock.yaml").write_text(
+        "contexts:\n  dev:\n    servers:\n"
+        "      kafka: {address: 'localhost:1'}\n      pulsar: {address: 'pulsar://localhost:1'}\n"
+    )
+    made = Kafka(), Pulsar()
+    for name, client in zip(("kafka", "pulsar"), made, strict=True):
+        monkeypatch.setattr(Cluster, name, property(lambda _self, client=client: client))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("words", "kafkas", "pulsars"),
+    [((), 100, 0), (("p-00*",), 0, 100), (("*-099*", "--limit", "15"), 10, 5), (("--limit", "1"), 1, 0)],
+)
+def test_only_what_is_shown_is_looked_into(
+    clusters: tuple[Kafka, Pulsar],
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    kafkas: int,
+    pulsars: int,
+) -> None:
+    assert main(["topics", *words, "-o", "json"]) == 0
+    told = capsys.readouterr()
+    assert [len(each.looked_into) for each in clusters] == [kafkas, pulsars]
+    assert len(json.loads(told.out)) == kafkas + pulsars
+
+
+def test_how_many_are_left_out_is_told(
+    clusters: tuple[Kafka, Pulsar], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topics", "--limit", "2"]) == 0
+    assert "2 shown of 2000; narrow with a name" in capsys.readouterr().err
