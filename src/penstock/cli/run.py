@@ -1,4 +1,4 @@
-"""`penstock run`: the routes of a pipeline on Spark, one status line a batch, totals at the end."""
+"""`penstock run`: the routes of a pipeline, one status line a batch, totals at the end."""
 
 from __future__ import annotations
 
@@ -45,6 +45,15 @@ class OnDataLoss(StrEnum):
     CONTINUE = "continue"
 
 
+class EngineName(StrEnum):
+    """Who runs the routes."""
+
+    AUTO = "auto"
+    FUSED = "fused"
+    COLUMNS = "columns"
+    LOOP = "loop"
+
+
 File = Annotated[Path, typer.Argument(help="The pipeline file.")]
 Once = Annotated[bool, typer.Option("--once", help="Process what is there now, then end.")]
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when nothing comes any more.")]
@@ -52,6 +61,14 @@ Idle = Annotated[float, typer.Option(metavar="SECONDS", min=0.5, help="What --un
 Master = Annotated[str, typer.Option(help="The Spark master.")]
 RealTime = Annotated[
     bool, typer.Option("--real-time", help="Spark's Real-Time Mode: milliseconds, not batches.")
+]
+EngineOption = Annotated[
+    EngineName | None,
+    typer.Option("--engine", help="Who runs the routes, loop without Spark; else as the pipeline says."),
+]
+AtLeastOnce = Annotated[
+    bool,
+    typer.Option("--at-least-once", help="Write without transactions where fused or loop would use them."),
 ]
 Group = Annotated[
     str | None,
@@ -95,6 +112,8 @@ def command(
     until_idle: UntilIdle = False,
     idle: Idle = 5.0,
     master: Master = "local[*,4]",
+    engine: EngineOption = None,
+    at_least_once: AtLeastOnce = False,
     real_time: RealTime = False,
     group: Group = None,
     on_data_loss: OnDataLossOption = None,
@@ -104,22 +123,26 @@ def command(
     package: PackageFile = None,
     worker_python: WorkerPython = None,
 ) -> None:
-    """Run a pipeline: at least once, with its progress in the checkpoint.
+    """Run a pipeline; `penstock routes --explain` says by which engine, and what its delivery is worth.
 
     SIGTERM or Ctrl-C finishes the batch that runs; a second one ends at once.
     """
     from penstock.pipeline.compile import load_pipeline
-    from penstock.pipeline.job import Job, JobOptions
+    from penstock.pipeline.job import JobOptions, job_of
 
     if once and until_idle:
         raise UsageError("--once and --until-idle are two ends", next="give one of them")
     if real_time and (once or until_idle):
         raise UsageError("Real-Time Mode has no end of its own", next="leave --once and --until-idle out")
+    if real_time and engine not in (None, EngineName.AUTO, EngineName.COLUMNS):
+        raise UsageError("Real-Time Mode is for columns only", next="leave --real-time or --engine out")
     address = _address(metrics)
     options = JobOptions(
         once=once,
         until_idle=idle if until_idle else None,
         real_time=real_time,
+        engine=engine,
+        exactly_once=not at_least_once,
         group=group,
         on_data_loss=on_data_loss,
         max_offsets=max_offsets,
@@ -127,7 +150,7 @@ def command(
     )
     pipeline = load_pipeline(file, context=configuration().context())
     output.show_logs(debug=False)
-    with Job(pipeline, options) as job:
+    with job_of(pipeline, options) as job:
         _run(job, _Cluster(master, package, worker_python), address)
 
 
@@ -153,12 +176,24 @@ class _Cluster:
 
 
 def _run(job: Job, cluster: _Cluster, address: tuple[str, int] | None) -> None:
-    from penstock.pipeline.session import spark_session
-
     began = time.monotonic()
     job.watch(_status_lines())
-    with _served(job, address), cluster.packed(job.pipeline) as package:
+    with _served(job, address):
         job.prepare()
+        try:
+            if job.needs_spark:
+                _run_in_spark(job, cluster)
+            else:
+                with _signals(job):
+                    job.run()
+        finally:
+            _summary(job, time.monotonic() - began)
+
+
+def _run_in_spark(job: Job, cluster: _Cluster) -> None:
+    from penstock.pipeline.session import spark_session
+
+    with cluster.packed(job.pipeline) as package:
         fetch(["spark"])
         with output.progress("starting Spark"):
             spark = spark_session(master=cluster.master, package=package, worker_python=cluster.worker_python)
@@ -167,7 +202,6 @@ def _run(job: Job, cluster: _Cluster, address: tuple[str, int] | None) -> None:
                 job.run(spark)
         finally:
             spark.stop()
-            _summary(job, time.monotonic() - began)
 
 
 # What is told
@@ -211,32 +245,40 @@ def _label(counter: str) -> str:
 
 
 def _summary(job: Job, seconds: float) -> None:
-    from penstock.pipeline.stage import COUNTERS
-
-    labels = [_label(name) for name in COUNTERS]
+    counters = _counters(job)
+    labels = [_label(name) for name in counters]
     if current().output is Format.TABLE:
         rows = [
-            (name, *(each.counts[counter] for counter in COUNTERS), each.lost, each.lag, each.batches)
+            (name, *(each.counts[counter] for counter in counters), each.lost, each.lag, each.batches)
             for name, each in job.totals.items()
         ]
         output.rows(("source", *labels, "lost", "lag", "batches"), rows, current().output)
-        output.talk(f"{seconds:.1f} s; at least once, progress in {job.pipeline.checkpoint}")
+        for line in dict.fromkeys(job.promises.values()):
+            output.talk(line)
+        output.talk(f"{seconds:.1f} s; progress in {job.progress_in}")
         return
     total = sum((each.counts for each in job.totals.values()), Counter[str]())
     sources = [
         {
             "source": name,
-            **{_label(counter): each.counts[counter] for counter in COUNTERS},
+            **{_label(counter): each.counts[counter] for counter in counters},
             "lost": each.lost,
             "lag": each.lag,
             "batches": each.batches,
         }
         for name, each in job.totals.items()
     ]
-    totals = {_label(counter): total[counter] for counter in COUNTERS}
+    totals = {_label(counter): total[counter] for counter in counters}
     lost = sum(each.lost for each in job.totals.values())
     value = {"total": {**totals, "lost": lost}, "sources": sources, "seconds": round(seconds, 1)}
     output.document(value, current().output)
+
+
+def _counters(job: Job) -> tuple[str, ...]:
+    """Name the counters of every engine, and those of one that has counted something else."""
+    from penstock.pipeline.stage import COUNTERS
+
+    return tuple(dict.fromkeys((*COUNTERS, *(name for each in job.totals.values() for name in each.counts))))
 
 
 # How it is asked to end

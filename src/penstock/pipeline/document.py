@@ -119,8 +119,8 @@ class PipelineDocument(Part):
     SPEC_NAME: ClassVar[str] = "a pipeline"
     contract: str = spec(text, default="asyncapi.yaml")
     checkpoint: str = spec(text, default=".penstock/checkpoints")
-    engine: str = spec(one_of("auto"), default="auto")
-    """Which engine runs the routes; `auto` takes the one that can do all of them."""
+    engine: str = spec(one_of("auto", "fused", "columns", "loop"), default="auto")
+    """Which engine runs the routes; `auto` takes the one that can do all routes of a source."""
     on_data_loss: str = spec(one_of("stop", "continue"), default="stop")
     """What to do if records are gone from a topic before they were read."""
     accept_differences: bool = spec(boolean, name="accept-differences", default=False)

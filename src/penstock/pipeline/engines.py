@@ -2,6 +2,8 @@
 
 | engine | does |
 |---|---|
+| fused | Kafka's bytes to Kafka's bytes inside Spark's tasks, exactly once; all routes of a source, or none |
+| loop | the same without Spark, if `engine: loop` or `--engine loop` asks for it |
 | arrow | whole Arrow batches by columns |
 | reference | one event at a time inside an Arrow batch: a part of the route has no column form |
 | columns | a condition in Spark's own SQL, over the events that Arrow decoded |
@@ -10,14 +12,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UnsupportedPlan
 from penstock.pipeline.arrow.evaluate import cannot as arrow_cannot
 from penstock.pipeline.assembly import Source, sources_of
 from penstock.pipeline.compile import CompiledRoute, Pipeline
+from penstock.pipeline.job.choice import COLUMNS, chosen, fused_stops, guarantee
 from penstock.pipeline.job.realtime import stops
-from penstock.pipeline.job.sinks import delivery_of
 from penstock.pipeline.plan.explain import path_text
 
 __all__ = ["Engine", "Explanation", "explanations"]
@@ -65,20 +67,29 @@ def _refused(route: CompiledRoute, exc: PenstockError) -> Explanation:
 
 
 def _explained(route: CompiledRoute, source: Source, pipeline: Pipeline) -> Explanation:
-    in_columns = arrow_cannot(route.plan)
-    chosen = "reference" if in_columns else "arrow"
+    in_columns, unfused = arrow_cannot(route.plan), fused_stops(source, pipeline)
     engines = (
+        Engine(name="fused", runs=not unfused, stops=unfused),
         Engine(name="arrow", runs=not in_columns, stops=in_columns),
         *((Engine(name="columns", runs=True),) if route.sql is not None else ()),
         _real_time(source, pipeline),
     )
+    try:
+        engine = chosen(pipeline.engine, source, pipeline)
+    except UnsupportedPlan as exc:
+        return replace(_refused(route, exc), engines=engines)
     return Explanation(
         route=route.name,
-        chosen=f"{chosen} + columns" if route.sql is not None else chosen,
+        chosen=_by_columns(route) if engine == COLUMNS else engine,
         engines=engines,
-        guarantee=delivery_of(source).guarantee,
+        guarantee=guarantee(engine, source),
         reads=_reads(route),
     )
+
+
+def _by_columns(route: CompiledRoute) -> str:
+    inside = "reference" if arrow_cannot(route.plan) else "arrow"
+    return f"{inside} + columns" if route.sql is not None else inside
 
 
 def _real_time(source: Source, pipeline: Pipeline) -> Engine:

@@ -21,7 +21,7 @@ from penstock.brokers.kafka_records import scan
 from penstock.config import load
 from penstock.embedded.kafka import Kafka
 from penstock.pipeline.compile import Pipeline, load_pipeline
-from penstock.pipeline.job import Job, JobOptions, Totals
+from penstock.pipeline.job import JobOptions, Totals, job_of
 from penstock.record import KafkaRecord
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Project:
             "operations": {
                 "receive": _operation("receive", "in", **(binding if self.group else {})),
                 "send": _operation("send", "out"),
+                **{f"send-{name}": _operation("send", name) for name in self.places},
             },
         }
         contract["channels"]["in"]["x-penstock-dead-letter"] = {"$ref": "#/channels/dead"}
@@ -129,7 +130,7 @@ class Project:
     def run(self, spark: SparkSession, **options: Any) -> Totals:
         """Run the one source in this process; give what was counted."""
         options = {"once": True, **options}
-        with Job(self.pipeline(), JobOptions(**options)) as job:
+        with job_of(self.pipeline(), JobOptions(**options)) as job:
             job.prepare()
             job.run(spark)
             (totals,) = job.totals.values()

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 from penstock.config import load
 from penstock.errors import ClusterError, JobFailed, PortTaken, UsageError
@@ -206,7 +207,7 @@ def told_by_spark(latest: str | None) -> Any:
     source = SimpleNamespace(
         startOffset="None", endOffset='{"t":{"0":10}}', latestOffset=latest, numInputRows=10
     )
-    row = dict.fromkeys(COUNTERS, 3)
+    row = Row(**dict.fromkeys(COUNTERS, 3))
     progress = SimpleNamespace(
         name="s",
         batchId=7,

@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.errors import CheckpointMismatch, PipelineError
@@ -23,6 +23,7 @@ __all__ = [
     "ENGINE",
     "Change",
     "Fingerprint",
+    "Query",
     "beyond",
     "changes",
     "moved",
@@ -35,6 +36,13 @@ ENGINE: Final = "spark"
 """Who counts the offsets; all engines inside Spark share its checkpoints."""
 _VERSION: Final = 1
 _LARGEST_FILE: Final = 16 * 1024 * 1024
+
+
+class Query(NamedTuple):
+    """What the fused engine knows of a checkpoint: the name of its marks, and where it began."""
+
+    name: str
+    begin: Offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +58,20 @@ class Fingerprint:
     """A hash of each route by its name."""
     engine: str = ENGINE
     version: int = _VERSION
+    query: str = ""
+    """The name under which the fused engine keeps its marks; it is new with each new checkpoint."""
+    begin: Mapping[str, int] = field(default_factory=dict)
+    """Where each partition began for the fused engine: a first batch that is repeated begins there again."""
 
     @classmethod
     def of(
-        cls, source: Source, *, cluster_id: str | None, topic_id: str | None, partitions: int
+        cls,
+        source: Source,
+        *,
+        cluster_id: str | None,
+        topic_id: str | None,
+        partitions: int,
+        query: Query | None = None,
     ) -> Fingerprint:
         """Take the fingerprint of a source."""
         return cls(
@@ -63,7 +81,14 @@ class Fingerprint:
             partitions=partitions,
             operations=tuple(sorted({route.receive.id for route in source.routes})),
             routes={route.name: _hash(route) for route in source.routes},
+            query=query.name if query else "",
+            begin={str(part): offset for part, offset in query.begin.items()} if query else {},
         )
+
+    @property
+    def marks(self) -> Query | None:
+        """What the fused engine has to go on with; None if it never ran here."""
+        return Query(self.query, {int(part): at for part, at in self.begin.items()}) if self.query else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +167,13 @@ def changes(old: Fingerprint, new: Fingerprint) -> tuple[Change, ...]:
     return tuple(sorted(found, key=lambda change: not change.fatal))
 
 
-def refuse(found: Sequence[Change], path: Path) -> None:
+def refuse(found: Sequence[Change], where: object) -> None:
     """Raise if the checkpoint does not survive a change."""
     fatal = [change.text for change in found if change.fatal]
     if fatal:
         raise CheckpointMismatch(
             "the checkpoint belongs to something else",
-            where=str(path),
+            where=str(where),
             why="\n".join(fatal),
             next="--fresh-checkpoint reads the topic from its beginning (the old one is kept beside); "
             "or name another folder under checkpoint",
@@ -161,7 +186,8 @@ def read_fingerprint(path: Path) -> Fingerprint | None:
         if path.stat().st_size > _LARGEST_FILE:
             raise ValueError("it is too large")
         found: Any = json.loads(path.read_text(encoding="utf-8"))
-        values = {field.name: found[field.name] for field in fields(Fingerprint)}
+        # A file from before there were queries has none.
+        values = {each.name: found[each.name] for each in fields(Fingerprint) if each.name in found}
         return Fingerprint(**{**values, "operations": tuple(values["operations"])})
     except FileNotFoundError:
         return None

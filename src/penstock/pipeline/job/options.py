@@ -33,5 +33,9 @@ class JobOptions:
     on_data_loss: str | None = None
     """stop or continue; None is what the pipeline says."""
     max_offsets: int = MAX_OFFSETS_PER_TRIGGER
+    engine: str | None = None
+    """auto, fused, columns or loop; None is what the pipeline says."""
+    exactly_once: bool = True
+    """Whether an engine that can write in transactions does."""
     fresh_checkpoint: bool = False
     """Begin anew where a checkpoint no longer fits; the old one is kept beside."""

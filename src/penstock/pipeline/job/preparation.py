@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.brokers.kafka_offsets import Offsets
 from penstock.errors import JobFailed
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.functions.build import check_functions
+from penstock.pipeline.fused.work import Work
 from penstock.pipeline.job.checkpoint import Checkpoint
+from penstock.pipeline.job.choice import COLUMNS, FUSED, chosen, guarantee
 from penstock.pipeline.job.fingerprint import (
     Fingerprint,
+    Query,
     beyond,
     changes,
     moved,
@@ -20,6 +24,7 @@ from penstock.pipeline.job.fingerprint import (
     refuse,
     write_fingerprint,
 )
+from penstock.pipeline.job.fused import new_query, work_of
 from penstock.pipeline.job.groups import group_of
 from penstock.pipeline.job.offsets import gap
 from penstock.pipeline.job.options import JobOptions
@@ -29,7 +34,7 @@ from penstock.pipeline.job.survey import Clusters, Survey, settled, survey
 from penstock.pipeline.stage import Stage
 from penstock.pipeline.typed.schemas import Schemas
 
-__all__ = ["Prepared", "prepare", "refreshed"]
+__all__ = ["Prepared", "prepare", "promised", "refreshed", "refuse_gap"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +50,20 @@ class Prepared:
     delivery: Delivery
     on_data_loss: str
     group: str | None = None
+    query: Query | None = None
+    """What the fused engine knows of the checkpoint; it stays with it, whoever uses it."""
+    work: Work | None = None
+    """What the workers of the fused engine are told; None: the columns engine runs."""
     lost: int = 0
-    """Records that were deleted since the checkpoint was written."""
+    """Records that were deleted since the checkpoint was written, if the engine does not count them."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def promise(self) -> str:
+        """What the delivery is worth."""
+        if self.work is None:
+            return guarantee(COLUMNS, self.source)
+        return guarantee(FUSED, self.source, exactly_once=self.work.exactly_once)
 
 
 def prepare(pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> tuple[Prepared, ...]:
@@ -56,7 +72,7 @@ def prepare(pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> tup
     _leave_none_behind(sources, Path(pipeline.checkpoint).absolute(), settings)
     prepared = tuple(_prepare(source, pipeline, settings, clusters) for source in sources)
     for each in prepared:
-        write_fingerprint(each.checkpoint.fingerprint, _fingerprint(each.source, each.survey))
+        write_fingerprint(each.checkpoint.fingerprint, _fingerprint(each.source, each.survey, each.query))
     return prepared
 
 
@@ -83,31 +99,69 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
         require_real_time(source, pipeline)
     schemas = Schemas()
     stage = stage_of(source, pipeline, schemas)
+    engine = COLUMNS if settings.real_time else chosen(settings.engine or pipeline.engine, source, pipeline)
     check_functions(stage)
     found = survey(source, stage, clusters)
+    stage = settled(stage, found, len(source.servers))
     checkpoint = Checkpoint(folder=Path(pipeline.checkpoint).absolute() / source.name)
     notes = (*_compare(source, found, checkpoint, settings), *_without_group(source, group))
-    policy = settings.on_data_loss or pipeline.on_data_loss
-    lost = gap(checkpoint.position(source.topic), found.earliest)
+    query, policy = _query(source, checkpoint, found, engine), settings.on_data_loss or pipeline.on_data_loss
+    lost = gap(_position(source, checkpoint, query, clusters), found.earliest)
     if lost and policy == "stop":
-        raise JobFailed(
-            f"{lost} records of {source.topic} were deleted before they were read",
-            where=str(checkpoint.folder),
-            why="The checkpoint stands before the beginning of the topic.",
-            next="--on-data-loss continue goes on with what is left, and counts the gap",
-        )
+        refuse_gap(lost, source.topic, str(checkpoint.folder))
+    work = None
+    if engine == FUSED and query is not None:
+        work = work_of(source, stage, settings, group=query.name, on_data_loss=policy)
+        notes = (*notes, *promised(source, work, settings))
     return Prepared(
         source=source,
-        stage=settled(stage, found, len(source.servers)),
+        stage=stage,
         schemas=schemas,
         survey=found,
         checkpoint=checkpoint,
         delivery=delivery_of(source),
         on_data_loss=policy,
         group=group,
-        lost=lost,
+        query=query,
+        work=work,
+        lost=0 if work else lost,
         notes=notes,
     )
+
+
+def refuse_gap(lost: int, topic: str, where: str) -> None:
+    """Say that records are gone."""
+    raise JobFailed(
+        f"{lost} records of {topic} were deleted before they were read",
+        where=where,
+        why="The checkpoint stands before the beginning of the topic.",
+        next="--on-data-loss continue goes on with what is left, and counts the gap",
+    )
+
+
+def _query(source: Source, checkpoint: Checkpoint, found: Survey, engine: str) -> Query | None:
+    """Give the marks that belong to a checkpoint; new ones if the fused engine has never used it."""
+    old = read_fingerprint(checkpoint.fingerprint) if checkpoint.exists else None
+    if old is not None and old.marks is not None:
+        return old.marks
+    begin = checkpoint.position(source.topic) or found.earliest
+    return Query(new_query(source), begin) if engine == FUSED else None
+
+
+def _position(source: Source, checkpoint: Checkpoint, query: Query | None, clusters: Clusters) -> Offsets:
+    """Give where the next batch begins; marks may be ahead of the checkpoint after a crash."""
+    position = checkpoint.position(source.topic)
+    if query is None:
+        return position
+    receive = source.receive
+    marks = clusters.client(receive.server, receive.connection).committed(query.name, source.topic)
+    return {part: max(at, marks.get(part, 0)) for part, at in (position or query.begin).items()}
+
+
+def promised(source: Source, work: Work, settings: JobOptions) -> Iterator[str]:
+    """Say what is promised less than was asked for."""
+    if settings.exactly_once and not work.exactly_once:
+        yield f"{source.name}: at least once, because {source.receive.server} has no transactions"
 
 
 def refreshed(prepared: Prepared, pipeline: Pipeline) -> Prepared:
@@ -123,9 +177,13 @@ def _without_group(source: Source, group: str | None) -> Iterator[str]:
         yield f"{source.name}: no group shows the progress; choose --group {' or '.join(allowed)}"
 
 
-def _fingerprint(source: Source, found: Survey) -> Fingerprint:
+def _fingerprint(source: Source, found: Survey, query: Query | None = None) -> Fingerprint:
     return Fingerprint.of(
-        source, cluster_id=found.cluster_id, topic_id=found.topic_id, partitions=len(found.latest)
+        source,
+        cluster_id=found.cluster_id,
+        topic_id=found.topic_id,
+        partitions=len(found.latest),
+        query=query,
     )
 
 

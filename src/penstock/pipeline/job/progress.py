@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.pipeline.job.offsets import behind, read_offsets
 from penstock.pipeline.stage import COUNTERS
 
-__all__ = ["Progress", "listener"]
+__all__ = ["LOST", "Progress", "counts_of", "listener"]
+
+LOST: Final = "n_lost"
+"""The counter of an engine that knows itself which records were deleted before it came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class Progress:
     end: Offsets = field(default_factory=dict)
     records: int = 0
     """What Spark has read; fewer than the offsets between start and end where records were deleted."""
+    lost: int | None = None
+    """Records that were deleted before they were read; None if the engine does not count them itself."""
 
 
 def listener(
@@ -61,17 +66,25 @@ def listener(
 
 
 def _progress(progress: Any, topic: str, ended: Offsets) -> Progress:
-    row, source = progress.observedMetrics[progress.name], progress.sources[0]
+    row, source = progress.observedMetrics[progress.name].asDict(), progress.sources[0]
     end = read_offsets(source.endOffset, topic)
     # A batch that is repeated after a restart was planned before: Spark has not looked at the topic's end.
     latest = read_offsets(source.latestOffset, topic) or ended
     return Progress(
         source=progress.name,
         batch=progress.batchId,
-        counts=Counter({column: int(row[column] or 0) for column in COUNTERS}),
+        counts=counts_of(row),
         seconds=progress.durationMs.get("triggerExecution", 0) / 1000,
         lag=behind(end, latest),
         start=read_offsets(source.startOffset, topic),
         end=end,
         records=int(source.numInputRows),
+        lost=int(row[LOST] or 0) if LOST in row else None,
     )
+
+
+def counts_of(row: Mapping[str, Any]) -> Counter[str]:
+    """Give all counters of every engine, and what this one counts beside them if there is any."""
+    own = {name: int(count or 0) for name, count in row.items() if name not in (*COUNTERS, LOST)}
+    common = {name: int(row.get(name) or 0) for name in COUNTERS}
+    return Counter({**common, **{name: count for name, count in own.items() if count}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.pipeline.frames.conditions import with_conditions
+from penstock.pipeline.job.fused import counted
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared
 from penstock.pipeline.job.realtime import begin, routed
@@ -15,6 +16,7 @@ from penstock.pipeline.stage import COUNTERS, INPUT, OUTPUT_DDL, Stage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["WAITING", "ended", "finish", "start_query"]
 
@@ -25,6 +27,20 @@ _TERMINATED: Final = "org.apache.spark.sql.execution.streaming.runtime.TERMINATE
 
 def start_query(spark: SparkSession, prepared: Prepared, settings: JobOptions) -> StreamingQuery:
     """Start reading a source, from its checkpoint if it has one."""
+    source = prepared.source
+    if prepared.work is None or prepared.query is None:
+        writer = _by_columns(spark, prepared, settings)
+    else:
+        writer = counted(spark, prepared.work, settings, name=source.name, begin=prepared.query.begin)
+    writer = writer.queryName(source.name).option("checkpointLocation", str(prepared.checkpoint.folder))
+    if settings.real_time:
+        return begin(writer, settings.interval)
+    if settings.once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime="0 seconds").start()
+
+
+def _by_columns(spark: SparkSession, prepared: Prepared, settings: JobOptions) -> DataStreamWriter:
     source, limits = prepared.source, prepared.survey.limits
     chosen = reader_options(
         source,
@@ -38,15 +54,8 @@ def start_query(spark: SparkSession, prepared: Prepared, settings: JobOptions) -
     staged = routed if settings.real_time else _staged
     written = staged(records, prepared.stage, source.name)
     if prepared.delivery.one_sink:
-        writer = write_stream(written, producers[0])
-    else:
-        writer = write_batches(written, producers)
-    writer = writer.queryName(source.name).option("checkpointLocation", str(prepared.checkpoint.folder))
-    if settings.real_time:
-        return begin(writer, settings.interval)
-    if settings.once:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime="0 seconds").start()
+        return write_stream(written, producers[0])
+    return write_batches(written, producers)
 
 
 def _staged(records: DataFrame, stage: Stage, name: str) -> DataFrame:

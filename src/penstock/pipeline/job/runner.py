@@ -60,10 +60,14 @@ class Job:
         job.run(spark)
     """
 
+    needs_spark = True
+
     def __init__(self, pipeline: Pipeline, options: JobOptions) -> None:
         self.pipeline = pipeline
         self.options = options
         self.totals: dict[str, Totals] = {}
+        self.promises: dict[str, str] = {}
+        """What the delivery of each source is worth, in a sentence."""
         self._watchers: list[Watcher] = []
         self._clusters = Clusters()
         self._gateways = Gateways()
@@ -86,6 +90,11 @@ class Job:
         self._gateways.close()
         self._held.close()
 
+    @property
+    def progress_in(self) -> str:
+        """Where it is kept how far the job has come."""
+        return str(self.pipeline.checkpoint)
+
     def watch(self, watcher: Watcher) -> None:
         """Let somebody be told what happens."""
         self._watchers.append(watcher)
@@ -101,6 +110,7 @@ class Job:
         self._prepared = {each.source.name: each for each in prepared}
         for name, each in self._prepared.items():
             self.totals[name] = Totals()
+            self.promises[name] = each.promise
             self._begin(name)
             if each.group is not None:
                 receive = each.source.receive
@@ -110,8 +120,9 @@ class Job:
                 self._note(note)
             self._count_lost(name, each.lost)
 
-    def run(self, spark: SparkSession) -> None:
+    def run(self, spark: SparkSession | None = None) -> None:
         """Run all sources to their end; the first failure ends the others too."""
+        assert spark is not None, "this job needs Spark"
         self._gateways.require_near(spark)
         topics = {name: (each.source.topic, each.survey.latest) for name, each in self._prepared.items()}
         heard = listener(topics, self._told.put, self._told.put)
@@ -219,7 +230,7 @@ class Job:
         if progress.source in self._committers:
             self._committers[progress.source].commit(progress.end)
         self._each(lambda watcher: watcher.batch(progress))
-        self._count_lost(progress.source, self._gap(progress))
+        self._count_lost(progress.source, self._gap(progress) if progress.lost is None else progress.lost)
 
     # What is gone
 

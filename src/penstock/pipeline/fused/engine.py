@@ -1,0 +1,87 @@
+"""The fused engine: one range of one partition, from Kafka's bytes to Kafka's bytes; no Spark is known here.
+
+Done with transactions (reference: KIP-98 and KIP-447): InitProducerId under the name of (group, topic,
+partition) fences who worked on it before, the committed offset of the group says what is done, the loop goes
+on from there, and the output and the new mark are one transaction. So a range may be given out any number of
+times and is done once. A partition must not be split between two: each would fence the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import closing
+from time import monotonic
+from typing import Final
+
+from penstock.brokers.kafka_raw.cluster import Cluster
+from penstock.brokers.kafka_raw.group_offsets import GroupOffsets
+from penstock.errors import JobFailed, Refused
+from penstock.pipeline.fused.feed import Feed
+from penstock.pipeline.fused.mark import Mark, read_mark
+from penstock.pipeline.fused.outlet import Outlet, opened
+from penstock.pipeline.fused.spans import Span
+from penstock.pipeline.fused.work import TRANSACTION_SECONDS, Work
+
+__all__ = ["run_range", "run_ranges"]
+
+_LONGEST: Final = TRANSACTION_SECONDS / 4
+"""A transaction is committed after so many seconds, and the range goes on in the next one."""
+_PATIENCE: Final = 120.0
+"""So long may nothing at all come of a range that the broker said is there."""
+_TURN: Final = 1.0
+
+
+def run_ranges(work: Work, spans: Iterable[Span]) -> Counter[str]:
+    """Do several ranges one after the other; give what was counted."""
+    spans = tuple(spans)
+    parts = Counter(span.partition for span in spans)
+    if work.exactly_once and any(many > 1 for many in parts.values()):
+        raise Refused(
+            "a partition was split into several ranges",
+            where=work.topic,
+            why="Exactly once, a partition has one mark and one transaction at a time.",
+            next="--at-least-once allows it",
+        )
+    counts: Counter[str] = Counter()
+    with Cluster(work.settings) as cluster:
+        for span in spans:
+            counts.update(run_range(work, span, cluster))
+    return counts
+
+
+def run_range(work: Work, span: Span, cluster: Cluster) -> Counter[str]:
+    """Do a range, or what is left of it; give what was counted by all who ever worked on it."""
+    with opened(work, cluster, str(span.partition)) as outlet:
+        found = GroupOffsets(cluster, work.group).committed(work.topic).get(span.partition)
+        mark = read_mark(span.start, *((None, "") if found is None else (found.offset, found.metadata)))
+        if mark.offset < span.end:
+            mark = _finished(work, span, cluster, outlet, mark)
+        return Counter(mark.counts)
+
+
+def _finished(work: Work, span: Span, cluster: Cluster, outlet: Outlet, mark: Mark) -> Mark:
+    part, quiet = span.partition, monotonic()
+    with closing(Feed(work, cluster, outlet.put, {part: mark.offset}, {part: span.end})) as feed:
+        while feed.waiting:
+            if _filled(feed):
+                feed.flush()
+                mark = mark.advanced(feed.positions[part], feed.taken())
+                outlet.commit({part: mark})
+                quiet = monotonic()
+            elif monotonic() - quiet > _PATIENCE:
+                raise JobFailed(
+                    f"nothing came for {_PATIENCE:.0f} s",
+                    where=f"{work.topic}, partition {part}, offset {mark.offset}",
+                    why=f"The range ends at {span.end}.",
+                    next="run again: the checkpoint knows where to go on",
+                )
+    return mark
+
+
+def _filled(feed: Feed) -> bool:
+    """Feed until the range ends or the transaction is long enough; say whether anything came."""
+    began, moved = monotonic(), feed.poll(_TURN)
+    while feed.waiting and monotonic() - began < _LONGEST:
+        moved |= feed.poll(_TURN)
+    return moved

@@ -1,0 +1,181 @@
+"""A source without Spark: one loop fetches, works and commits; its progress is the offsets of its group.
+
+Records leave when the end of the topic is reached, not when a fetch comes back empty: that is the difference
+between one millisecond and twenty.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from threading import Event
+from time import monotonic
+from typing import Final
+
+from penstock.brokers.kafka_offsets import Offsets
+from penstock.brokers.kafka_raw.cluster import Cluster
+from penstock.brokers.kafka_raw.group_offsets import GroupOffsets
+from penstock.brokers.kafka_raw.topic_offsets import earliest, latest
+from penstock.errors import JobFailed, ProducerFenced
+from penstock.pipeline.fused.feed import Feed
+from penstock.pipeline.fused.mark import Mark
+from penstock.pipeline.fused.outlet import Outlet, opened
+from penstock.pipeline.fused.work import Work
+
+__all__ = ["Beat", "Loop"]
+
+_TURN: Final = 0.25
+"""So long a loop waits for records before it looks whether it shall end."""
+_LONGEST: Final = 1.0
+"""A transaction is committed after so many seconds, however much there is to do."""
+_BEAT: Final = 1.0
+_GROWTH: Final = 10.0
+"""How often it is asked whether the topic has more partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """What was committed since the last beat."""
+
+    counts: Counter[str]
+    start: Offsets
+    end: Offsets
+    lag: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Since:
+    """What has happened since the last beat."""
+
+    start: Offsets
+    began: float = field(default_factory=monotonic)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class Loop:
+    """One source, until it is asked to stop, has come to the end, or has nothing to do for long."""
+
+    def __init__(
+        self,
+        work: Work,
+        tell: Callable[[Beat], None],
+        *,
+        stop: Event,
+        once: bool = False,
+        until_idle: float | None = None,
+        anew: bool = False,
+    ) -> None:
+        self._work = work
+        self._tell = tell
+        self._stop = stop
+        self._once = once
+        self._until_idle = until_idle
+        self._anew = anew
+
+    def run(self) -> None:
+        """Run; nothing else may work under the same group, and who does is shut out."""
+        try:
+            with Cluster(self._work.settings) as cluster, opened(self._work, cluster, "loop") as outlet:
+                self._run(cluster, outlet)
+        except ProducerFenced as exc:
+            raise JobFailed(
+                "another loop took over",
+                where=f"group {self._work.group}",
+                why="It began with the same group; this one writes no more.",
+                next="give each job a group of its own: --group",
+            ) from exc
+
+    def _run(self, cluster: Cluster, outlet: Outlet) -> None:
+        start = self._start(cluster)
+        ends = latest(cluster, self._work.topic, read_committed=True) if self._once else None
+        with closing(Feed(self._work, cluster, outlet.put, start, ends)) as feed:
+            _Run(self._work, cluster, feed, outlet, self._tell).until(self._is_over)
+
+    def _start(self, cluster: Cluster) -> Offsets:
+        """Give where to begin; the marks are read when nobody else can move them any more."""
+        begin = earliest(cluster, self._work.topic)
+        if self._anew:
+            return begin
+        found = GroupOffsets(cluster, self._work.group).committed(self._work.topic)
+        return {**begin, **{part: mark.offset for part, mark in found.items() if part in begin}}
+
+    def _is_over(self, feed: Feed, idle: float) -> bool:
+        if self._stop.is_set() or (self._once and not feed.waiting):
+            return True
+        return self._until_idle is not None and feed.caught_up and idle > self._until_idle
+
+
+class _Run:
+    """The turns of a loop."""
+
+    def __init__(
+        self, work: Work, cluster: Cluster, feed: Feed, outlet: Outlet, tell: Callable[[Beat], None]
+    ) -> None:
+        self._work = work
+        self._cluster = cluster
+        self._feed = feed
+        self._outlet = outlet
+        self._tell = tell
+        self._done = dict(feed.positions)
+        self._since = _Since(dict(feed.positions))
+        self._moved = self._asked = monotonic()
+        self._open: float | None = None
+        """When the first record came that is not committed yet."""
+
+    def until(self, is_over: Callable[[Feed, float], bool]) -> None:
+        """Turn until it is over; what was begun is committed."""
+        while not is_over(self._feed, monotonic() - self._moved):
+            self._turn()
+        self._commit()
+        self._beat()
+
+    def _turn(self) -> None:
+        moved, now = self._feed.poll(_TURN), monotonic()
+        if moved:
+            self._moved = now
+            self._open = now if self._open is None else self._open
+        if self._feed.caught_up and moved:
+            self._feed.flush()
+        if self._open is not None and now - self._open >= self._patience:
+            self._commit()
+        if now - self._since.began >= _BEAT:
+            self._beat()
+        if now - self._asked >= _GROWTH:
+            self._asked = now
+            self._grow()
+
+    @property
+    def _patience(self) -> float:
+        return self._outlet.every if self._feed.caught_up else _LONGEST
+
+    def _commit(self) -> None:
+        moved = {part: at for part, at in self._feed.positions.items() if self._done.get(part) != at}
+        if not moved:
+            return
+        self._feed.flush()
+        self._outlet.commit({part: Mark(at, at) for part, at in moved.items()})
+        self._done |= moved
+        self._since.counts.update(self._feed.taken())
+        self._open = None
+
+    def _beat(self) -> None:
+        since = self._since
+        if since.counts:
+            self._tell(
+                Beat(
+                    counts=since.counts,
+                    start=since.start,
+                    end=dict(self._done),
+                    lag=self._feed.lag,
+                    seconds=monotonic() - since.began,
+                )
+            )
+        self._since = _Since(dict(self._done))
+
+    def _grow(self) -> None:
+        for part in range(self._cluster.partitions(self._work.topic, refresh=True)):
+            if part not in self._feed.positions:
+                self._feed.add(part)

@@ -1,0 +1,120 @@
+"""Where the records of a machine go, and when they count as done.
+
+| outlet | promise |
+|---|---|
+| Exact | output, dead letters and marks are one transaction: all of it is there, or nothing |
+| Repeatable | marks are committed when all output is acknowledged: what comes between may be written again |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
+from penstock.brokers.kafka_raw.producer import Producer
+from penstock.brokers.kafka_raw.transaction import TransactionalProducer
+from penstock.pipeline.fused.mark import Mark
+from penstock.pipeline.fused.work import TRANSACTION_SECONDS, Work
+
+if TYPE_CHECKING:
+    from penstock.brokers.kafka_raw.cluster import Cluster
+    from penstock.pipeline.fused.machine import Output
+
+__all__ = ["Exact", "Outlet", "Repeatable", "opened"]
+
+
+class Outlet(Protocol):
+    """Takes what a machine makes."""
+
+    every: float
+    """Seconds between two commits of a loop that has nothing to do: readers wait for them, or only marks."""
+
+    def put(self, output: Output) -> None:
+        """Send records on their way."""
+
+    def commit(self, marks: Mapping[int, Mark]) -> None:
+        """Make everything that was put durable, and then or with it the marks, by partition."""
+
+    def close(self) -> None:
+        """Let go; what was put and not committed does not count."""
+
+
+@contextmanager
+def opened(work: Work, cluster: Cluster, name: str) -> Iterator[Outlet]:
+    """Open the outlet that a source wants; who opened it before under the same name is shut out."""
+    outlet: Outlet = Exact(work, cluster, name) if work.exactly_once else Repeatable(work, cluster)
+    try:
+        yield outlet
+    finally:
+        outlet.close()
+
+
+class Exact:
+    """Writes in transactions under one transactional id, which has one owner at a time."""
+
+    every = 0.0
+
+    def __init__(self, work: Work, cluster: Cluster, name: str) -> None:
+        self._work = work
+        self._topics = [target.topic for target in work.program.targets]
+        # KIP-98: InitProducerId raises the epoch, so an orphan that still writes is fenced, and what it left
+        # open is aborted before its marks are read.
+        self._producer = TransactionalProducer(
+            cluster, f"{work.group}.{work.topic}.{name}", timeout=TRANSACTION_SECONDS
+        )
+        self._begun = False
+
+    def put(self, output: Output) -> None:
+        """Write inside the transaction."""
+        self._begin()
+        self._producer.send(self._topics[output.target], output.partition, output.body)
+
+    def commit(self, marks: Mapping[int, Mark]) -> None:
+        """Commit the marks with the output."""
+        self._begin()
+        self._producer.commit(group=self._work.group, offsets=_offsets(self._work.topic, marks))
+        self._begun = False
+
+    def close(self) -> None:
+        """Abort what is open: the broker would do it only after the time-out of the transaction."""
+        try:
+            if self._begun:
+                self._producer.abort()
+        finally:
+            self._producer.close()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._producer.begin()
+            self._begun = True
+
+
+class Repeatable:
+    """Writes by an idempotent producer, and commits marks behind it."""
+
+    every = 1.0
+
+    def __init__(self, work: Work, cluster: Cluster) -> None:
+        self._topic = work.topic
+        self._topics = [target.topic for target in work.program.targets]
+        self._marks = GroupOffsets(cluster, work.group)
+        self._producer = Producer(cluster)
+
+    def put(self, output: Output) -> None:
+        """Write at once."""
+        self._producer.send(self._topics[output.target], output.partition, output.body)
+
+    def commit(self, marks: Mapping[int, Mark]) -> None:
+        """Wait for all acknowledgments, then commit the marks."""
+        self._producer.flush()
+        self._marks.commit(_offsets(self._topic, marks))
+
+    def close(self) -> None:
+        """Close the producer."""
+        self._producer.close()
+
+
+def _offsets(topic: str, marks: Mapping[int, Mark]) -> dict[tuple[str, int], GroupOffset]:
+    return {(topic, part): GroupOffset(mark.offset, mark.text) for part, mark in marks.items()}

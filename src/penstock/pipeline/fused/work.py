@@ -1,0 +1,34 @@
+"""What the workers of one source are told: the program, the cluster, the group of the marks, the promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.brokers.kafka_raw.settings import Settings
+
+if TYPE_CHECKING:
+    from penstock.pipeline.fused.program import Program
+    from penstock.pipeline.stage import Stage
+
+__all__ = ["COUNTERS", "TRANSACTION_SECONDS", "Work"]
+
+TRANSACTION_SECONDS: Final = 60.0
+"""After so long a broker aborts a transaction of somebody who has gone; ours commit well before."""
+
+COUNTERS: Final = ("n_slow", "n_lost")
+"""What is counted here beside the counters of every engine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One source; it pickles, and its settings show no secret."""
+
+    program: Program
+    stage: Stage
+    settings: Settings
+    topic: str
+    group: str
+    """The group whose offsets say what is done; transactions are named after it."""
+    on_data_loss: str = "stop"
+    exactly_once: bool = True

@@ -1,0 +1,48 @@
+"""How a topic is cut into batches and ranges, and where a range goes on."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.pipeline.fused.mark import Mark, read_mark
+from penstock.pipeline.fused.spans import Span, admitted, grouped, spans_of
+
+OFFSETS = st.dictionaries(st.integers(0, 7), st.integers(0, 10_000), max_size=8)
+
+
+@given(start=OFFSETS, latest=OFFSETS, limit=st.none() | st.integers(1, 20_000))
+def test_a_batch_stays_within_the_topic_and_its_limit(
+    start: dict[int, int], latest: dict[int, int], limit: int | None
+) -> None:
+    end = admitted(start, latest, limit)
+    spans = spans_of(start, end)
+    assert all(start.get(part, 0) <= offset for part, offset in end.items())
+    assert all(span.end <= latest[span.partition] for span in spans)
+    waiting = sum(max(0, last - start.get(part, 0)) for part, last in latest.items())
+    taken = sum(map(len, spans))
+    # Every partition that has something moves, so a small limit may be exceeded by one record of each.
+    assert min(waiting, 1) <= taken <= (waiting if limit is None else max(limit, len(latest)))
+    assert limit is None or taken >= min(waiting, limit) - len(latest)
+
+
+@given(sizes=st.lists(st.integers(1, 1000), max_size=12), groups=st.integers(1, 5))
+def test_ranges_are_shared_out_whole_and_evenly(sizes: list[int], groups: int) -> None:
+    spans = [Span(number, 0, size) for number, size in enumerate(sizes)]
+    shares = grouped(spans, groups)
+    assert sorted(span for share in shares for span in share) == sorted(spans)
+    loads = [sum(map(len, share)) for share in shares]
+    assert len(shares) == min(groups, len(sizes))
+    assert not loads or max(loads) - min(loads) <= max(sizes)
+
+
+def test_a_mark_goes_on_where_it_was_and_keeps_its_counts() -> None:
+    mark = Mark(5, 5).advanced(9, {"n_in": 4, "n_out": 0}).advanced(12, {"n_in": 3, "n_dead": 1})
+    assert read_mark(5, mark.offset, mark.text) == Mark(5, 12, {"n_in": 7, "n_dead": 1})
+
+
+def test_a_mark_of_another_range_or_of_somebody_else_counts_nothing() -> None:
+    mark = Mark(5, 12, {"n_in": 7})
+    assert read_mark(8, mark.offset, mark.text) == Mark(8, 12)
+    for text in ("", "null", "[]", "{", '{"start":8}', '{"start":8,"counts":[1]}', "[" * 100_000):
+        assert read_mark(8, 12, text) == Mark(8, 12)
