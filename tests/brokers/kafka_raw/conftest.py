@@ -211,11 +211,12 @@ def read_all(values_of: Callable[[Fetched], list[bytes]]) -> Callable[..., dict[
     """Reads a topic from its beginning to its end."""
 
     def read(cluster: Cluster, topic: str, **options: Any) -> dict[int, list[bytes]]:
-        committed = options.get("read_committed", True)
-        ends = latest(cluster, topic, read_committed=committed)
+        until = time.monotonic() + 60
+        # A commit is answered before its markers are in the logs.
+        while (ends := latest(cluster, topic, read_committed=True)) != latest(cluster, topic):
+            assert time.monotonic() < until, "a transaction stays open"
         fetcher = Fetcher(cluster, [Wanted(topic, part, 0, end) for part, end in ends.items()], **options)
         found: dict[int, list[bytes]] = {part: [] for part in ends}
-        until = time.monotonic() + 60
         while fetcher.waiting:
             assert time.monotonic() < until, f"only {found} of {ends} after a minute"
             for fetched in fetcher.poll(1.0):

@@ -28,9 +28,10 @@ from penstock.brokers.kafka_raw.group_offsets import (
 )
 from penstock.brokers.kafka_raw.identity import take_over
 from penstock.brokers.kafka_raw.producer import Producer
-from penstock.brokers.kafka_raw.refusal import check
+from penstock.brokers.kafka_raw.refusal import check, refusal
 from penstock.errors import InternalError, ProducerFenced
 from penstock.wire.kafka.batch_body import BatchBody
+from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.kafka.primitives import CLASSIC
 
 __all__ = ["TransactionalProducer"]
@@ -51,6 +52,8 @@ class TransactionalProducer:
 
         `options` are those of `Producer`.
         """
+        if not cluster.transactional:
+            raise refusal(ErrorCode.UNSUPPORTED_VERSION, "the cluster has no transactions")
         self._cluster = cluster
         self._id = transactional_id
         self._timeout = timeout

@@ -103,6 +103,13 @@ def compress_snappy_java(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
+def _lz4(data: Buffer) -> bytes:
+    # Kafka's reader refuses blocks that depend on those before them.
+    compressor = codec("lz4").Compressor(content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
 _INFLATE: dict[int, Callable[[Buffer, int], memoryview]] = {
     Compression.NONE: _plain,
     Compression.GZIP: _by("gzip"),
@@ -115,6 +122,6 @@ _DEFLATE: dict[Compression, Callable[[Buffer], bytes]] = {
     Compression.NONE: bytes,
     Compression.GZIP: lambda data: bytes(codec("gzip").compress(data)),
     Compression.SNAPPY: lambda data: bytes(codec("snappy").compress_raw(data)),
-    Compression.LZ4: lambda data: bytes(codec("lz4").compress(data)),
+    Compression.LZ4: _lz4,
     Compression.ZSTD: lambda data: bytes(codec("zstd").compress(data)),
 }
