@@ -39,8 +39,6 @@ _READ_SIZE = 64 * 1024
 _LARGE = 256 * 1024
 """A request from this size on is counted before it has come."""
 _EMPTY_FRAME = bytes(4)
-_LONGEST_TIMER = 7 * 24 * 3600.0
-"""A connection of such an age may be closed: clients come back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,8 +378,9 @@ class Client(asyncio.BufferedProtocol):
         """Serve with the rights that the client has now."""
         self._connection.bare = session.is_bare
         if session.is_over:
-            log.warning("closed %s: unauthenticated, %s", self.peer, session.reason)
-            self._server.observer.closed("unauthenticated")
+            if session.reason:
+                log.warning("closed %s: unauthenticated, %s", self.peer, session.reason)
+                self._server.observer.closed("unauthenticated")
             return self.close()
         admission = session.admission
         if admission is None or admission is self._admission:
@@ -399,7 +398,7 @@ class Client(asyncio.BufferedProtocol):
         self._believed = None
         if seconds is not None:
             loop = asyncio.get_running_loop()
-            self._believed = loop.call_later(min(max(seconds, 0.0), _LONGEST_TIMER), self._end_belief)
+            self._believed = loop.call_later(max(seconds, 0.0), self._end_belief)
 
     def _end_belief(self) -> None:
         log.info("closed %s: unauthenticated, it did not say who it is in time", self.peer)

@@ -15,13 +15,16 @@ from typing import Any
 
 import pytest
 
+from penstock.brokers.pulsar import Host
 from penstock.embedded.certificates import make_certificates
 from penstock.errors import ApiError, ConfigError
 from penstock.gateway.dispatch import advertised
+from penstock.gateway.entrance import Entrance, Listener
 from penstock.gateway.handler import Services, Settings
 from penstock.gateway.ports import NewTopic
 from penstock.gateway.security.certificates import ServerCertificate
 from penstock.gateway.security.mechanisms import Credentials
+from penstock.gateway.security.protocols import SecurityProtocol
 from penstock.gateway.server import Limits, Server
 from penstock.testing import MemoryStorage
 from penstock.wire.kafka import ErrorCode
@@ -300,6 +303,14 @@ def test_too_many_names_in_a_request_end_it(caplog: pytest.LogCaptureFixture) ->
 
 
 # TLS
+
+
+def test_a_listener_with_tls_needs_a_certificate() -> None:
+    listener = Listener(address=Host("127.0.0.1", 0), protocol=SecurityProtocol.SSL)
+    nothing: Any = None
+    entrance = Entrance([listener], nothing, nothing, trusts_clients=True)
+    with pytest.raises(ConfigError, match="a listener with TLS needs a certificate"):
+        run(entrance.open())
 
 
 def trusting(folder: Path) -> ssl.SSLContext:

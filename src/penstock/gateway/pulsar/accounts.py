@@ -76,7 +76,6 @@ class Account:
         self._may_consume = False
         self._asked: float | None = None
         self._asking: asyncio.Task[None] | None = None
-
         self.home = Home(Cursors(self.client, self.admin), self._own_topic)
 
     async def _own_topic(self, topic: str, partition: int) -> str:
