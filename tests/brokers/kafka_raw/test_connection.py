@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.brokers.kafka_raw.calls import METADATA as METADATA_CALL
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.errors import ClusterError, KafkaRefused, PenstockError, Unreachable, WireError
@@ -63,6 +64,23 @@ def test_answers_with_any_byte_changed_raise_only_what_is_ours(broker: Any, open
             cluster.partitions("t", refresh=True)
         except PenstockError:
             pass
+
+
+@pytest.mark.parametrize(("host", "port"), [("a" * 300, 9), ("a..b", 9), ("", 9), ("h", 0), ("h", 70_000)])
+def test_an_address_that_cannot_be_is_told(broker: Any, open_cluster: Open, host: str, port: int) -> None:
+    at = struct.pack(">h", len(host)) + host.encode() + struct.pack(">i", port)
+    broker.answers[METADATA] = lambda _: broker.metadata().replace(broker.address, at)
+    cluster = open_cluster(broker, **QUICK)
+    with pytest.raises((WireError, Unreachable)):
+        cluster.partitions("t")
+        cluster.ask(1, METADATA_CALL, (bytes(5),), lambda answer: None)
+
+
+def test_more_elements_than_an_answer_needs_are_refused(broker: Any, open_cluster: Open) -> None:
+    head = broker.metadata()[:4] + struct.pack(">i", 0) + struct.pack(">hi", -1, 0)
+    broker.answers[METADATA] = lambda _: head + struct.pack(">i", 3_000_000) + bytes(6_000_000)
+    with pytest.raises(WireError, match="3000000 elements"):
+        open_cluster(broker, **QUICK | {"request_timeout": 30.0}).partitions("t")
 
 
 def test_a_broker_that_hangs_up_is_asked_again(broker: Any, open_cluster: Open) -> None:

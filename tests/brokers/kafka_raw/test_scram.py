@@ -36,6 +36,7 @@ def test_names_are_escaped() -> None:
     [
         b"",
         b"\xff\xfe",
+        b"m=new," + SERVER_FIRST,
         b"r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
         b"r=rOprNGfwEbeRWgbNEkqO,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
         SERVER_FIRST.replace(b"s=W22Z", b"s=*"),

@@ -15,6 +15,8 @@ from penstock.errors import WireError
 __all__ = ["Answer"]
 
 _Element = TypeVar("_Element")
+MOST_ELEMENTS = 1 << 20
+"""Elements of all arrays of an answer together."""
 _INT8, _INT16, _INT32, _INT64 = (struct.Struct(f">{form}") for form in "bhiq")
 
 
@@ -26,12 +28,13 @@ class Answer:
     ('a', 'b')
     """
 
-    __slots__ = ("_body", "_flexible", "_pos")
+    __slots__ = ("_body", "_elements", "_flexible", "_pos")
 
     def __init__(self, body: memoryview, *, flexible: bool = False) -> None:
         self._body = body
         self._flexible = flexible
         self._pos = 0
+        self._elements = 0
 
     def take(self, size: int) -> memoryview:
         """Give the next bytes, not copied."""
@@ -91,9 +94,10 @@ class Answer:
     def array(self, element: Callable[[], _Element]) -> tuple[_Element, ...]:
         """Read an array; null is empty."""
         count = self._length(4)
+        self._elements += max(count, 0)
         # Each element has a byte at least: a length that cannot be reserves no memory.
-        if count > len(self._body) - self._pos:
-            raise WireError(f"an answer of the broker has an array of {count} elements that are not there")
+        if count > len(self._body) - self._pos or self._elements > MOST_ELEMENTS:
+            raise WireError(f"an answer of the broker has an array of {count} elements, which cannot be")
         return tuple(element() for _ in range(count))
 
     def skip_tags(self) -> None:

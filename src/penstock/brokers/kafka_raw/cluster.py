@@ -92,11 +92,15 @@ class Cluster:
             raise refusal(code, "a partition has no leader", where=f"{topic}-{partition}")
         return layout.leaders[partition]
 
-    def refresh(self, topics: Collection[str] = ()) -> None:
+    def refresh(self, topics: Collection[str] = ()) -> Metadata:
         """Ask any broker for these topics and those known already; once, without trying again."""
         wanted = sorted({*topics, *self._topics})
         heard = self.ask_any(METADATA, metadata_request(wanted), read_metadata)
-        self._learn(heard)
+        self._brokers = dict(heard.brokers) or self._brokers
+        self._cluster_id = heard.cluster_id
+        # A topic that a broker does not know for a moment keeps its leaders.
+        self._topics |= {name: layout for name, layout in heard.topics.items() if layout.partitions}
+        return heard
 
     def max_message_bytes(self, topic: str) -> int | None:
         """Give the largest batch that a topic takes; None if the cluster does not tell."""
@@ -112,26 +116,13 @@ class Cluster:
 
     def _layout(self, topic: str) -> TopicLayout:
         def look() -> TopicLayout:
-            self.refresh([topic])
-            layout = self._topics.get(topic)
+            layout = self.refresh([topic]).topics.get(topic)
             if layout is None or not layout.partitions:
                 code = layout.error_code if layout else ErrorCode.NONE
                 raise refusal(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} is not there")
             return layout
 
-        try:
-            return retrying(look, seconds=self.settings.topic_timeout, between=_nothing)
-        except KafkaRefused:
-            self._topics.pop(topic, None)
-            raise
-
-    def _learn(self, heard: Metadata) -> None:
-        self._brokers = dict(heard.brokers) or self._brokers
-        self._cluster_id = heard.cluster_id
-        for name, layout in heard.topics.items():
-            known = self._topics.get(name)
-            if known is None or not known.partitions or layout.error_code == ErrorCode.NONE:
-                self._topics[name] = layout
+        return retrying(look, seconds=self.settings.topic_timeout, between=_nothing)
 
     # Talking to brokers
 

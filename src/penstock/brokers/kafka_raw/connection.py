@@ -61,7 +61,8 @@ class Connection:
         """Connect by TCP and TLS; nothing of Kafka is spoken yet."""
         try:
             sock = socket.create_connection(peer, settings.connect_timeout)
-        except OSError as exc:
+        except (OSError, ValueError) as exc:
+            # ValueError: a host name that cannot be one.
             raise _unreachable(peer, exc) from exc
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The next answer comes in while we work on the last one.
@@ -213,14 +214,14 @@ def _secured(sock: socket.socket, peer: Address, context: ssl.SSLContext) -> ssl
             why=exc.verify_message,
             next="give the authority that signed it (ca_file), or the host name that it is for",
         ) from exc
-    except OSError as exc:
+    except (OSError, ValueError) as exc:
         sock.close()
         raise _unreachable(peer, exc) from exc
 
 
-def _unreachable(peer: Address, exc: OSError) -> Unreachable:
+def _unreachable(peer: Address, exc: OSError | ValueError) -> Unreachable:
     return Unreachable(
         f"the Kafka broker {peer} does not answer",
-        why=exc.strerror or str(exc) or type(exc).__name__,
+        why=getattr(exc, "strerror", None) or str(exc) or type(exc).__name__,
         next="look whether it runs and can be reached from here",
     )

@@ -10,6 +10,7 @@ from penstock.brokers.kafka_raw.address import Address
 from penstock.brokers.kafka_raw.answer import Answer
 from penstock.brokers.kafka_raw.calls import FIND_COORDINATOR, Call
 from penstock.brokers.kafka_raw.cluster import Cluster
+from penstock.brokers.kafka_raw.metadata import read_address
 from penstock.brokers.kafka_raw.refusal import check
 from penstock.brokers.kafka_raw.retry import retrying
 from penstock.errors import KafkaRefused, PenstockError
@@ -70,4 +71,4 @@ class Coordinator:
         code, message = answer.int16(), answer.nullable_string()
         what = f"the coordinator of {self._kind.name.lower()} {self._key} is not known"
         check(code, what, why=message)
-        return answer.int32(), Address(answer.string(), answer.int32())
+        return answer.int32(), read_address(answer)

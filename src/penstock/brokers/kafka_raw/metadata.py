@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from penstock.brokers.kafka_raw.address import Address
 from penstock.brokers.kafka_raw.answer import Answer
+from penstock.errors import WireError
 from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.kafka.primitives import CLASSIC
 
-__all__ = ["Leader", "Metadata", "TopicLayout", "metadata_request", "read_metadata"]
+__all__ = ["Leader", "Metadata", "TopicLayout", "metadata_request", "read_address", "read_metadata"]
 
 _NO_AUTO_CREATION = b"\0"
 _MOST_PORT = 65_535
@@ -52,14 +53,22 @@ def read_metadata(answer: Answer) -> Metadata:
     """Read the answer behind its throttle time."""
 
     def broker() -> tuple[int, Address]:
-        node, address = answer.int32(), Address(answer.string(), answer.int32())
+        node, address = answer.int32(), read_address(answer)
         answer.nullable_string()  # rack
         return node, address
 
-    brokers = {node: at for node, at in answer.array(broker) if 0 < at.port <= _MOST_PORT}
+    brokers = dict(answer.array(broker))
     cluster_id = answer.nullable_string()
     answer.int32()  # controller
     return Metadata(brokers, cluster_id, dict(answer.array(lambda: _topic(answer))))
+
+
+def read_address(answer: Answer) -> Address:
+    """Read where a broker is."""
+    address = Address(answer.string(), answer.int32())
+    if not address.host or not 0 < address.port <= _MOST_PORT:
+        raise WireError(f"an answer of the broker has '{address}' as the address of a broker")
+    return address
 
 
 def _topic(answer: Answer) -> tuple[str, TopicLayout]:

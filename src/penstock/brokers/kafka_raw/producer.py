@@ -26,6 +26,7 @@ __all__ = ["Producer"]
 
 _MIB: Final = 1024 * 1024
 _TURN: Final = 0.05
+_LOOK_AGAIN: Final = 0.01
 _IN_THE_LOG: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
 _Request = list[tuple[PartitionQueue, Batch]]
@@ -124,7 +125,7 @@ class Producer:
         while self._send_some():
             pass
         if timeout and not any(lane.under_way for _, lane in self._lanes):
-            time.sleep(min(timeout, _TURN))
+            time.sleep(min(timeout, _LOOK_AGAIN))
         for node in self._lanes.ready(timeout):
             self._take(node)
         now = time.monotonic()

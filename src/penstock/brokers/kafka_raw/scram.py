@@ -45,7 +45,8 @@ class ScramClient:
         said = _attributes(server_first)
         nonce, salt, iterations = said.get("r", ""), _base64(said.get("s", "")), _number(said.get("i", ""))
         # RFC 5802 section 5.1: the server's nonce begins with ours, else it answers somebody else.
-        if not nonce.startswith(self._nonce) or nonce == self._nonce or not salt:
+        # And an extension "m" that we do not know must not be ignored.
+        if not nonce.startswith(self._nonce) or nonce == self._nonce or not salt or "m" in said:
             raise WireError("the broker's SCRAM challenge does not belong to our login")
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
         without_proof = f"{_BINDING},r={nonce}"
