@@ -286,7 +286,7 @@ class Spark:
             tempfile.TemporaryDirectory() as folder,
         ):
             pipeline = write_pipeline(Path(folder), self.broker.bootstrap, self.source, target, dead)
-            with Job(pipeline, JobOptions(once=True)) as job:
+            with Job(pipeline, JobOptions(once=True, engine="columns")) as job:
                 job.prepare()
                 found = self._timed(lambda: job.run(self.session))
             require(self.broker.end(target) == self.count // 2, "Penstock lost records")
@@ -430,7 +430,7 @@ def trickle(broker: Broker, session: Any, seconds: float, *, real_time: bool) ->
         dead = stack.enter_context(broker.topic(1))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         pipeline = write_pipeline(Path(folder), broker.bootstrap, source, target, dead)
-        job = stack.enter_context(Job(pipeline, JobOptions(real_time=real_time)))
+        job = stack.enter_context(Job(pipeline, JobOptions(real_time=real_time, engine="columns")))
         job.prepare()
         failed: list[BaseException] = []
         runner = threading.Thread(target=_run, args=(job, session, failed))

@@ -141,20 +141,25 @@ class Explain(Watcher):
         self.job.stop()
 
 
-@pytest.mark.parametrize("away", [False, True], ids=["one sink", "two clusters"])
+@pytest.mark.parametrize(
+    ("engine", "away"),
+    [("columns", False), ("columns", True), ("fused", False)],
+    ids=["one sink", "two clusters", "fused"],
+)
 def test_no_plan_shows_a_secret(
     project: Make,
     spark: SparkSession,
     kafka: Kafka,
     secured_kafka: Kafka,
     monkeypatch: pytest.MonkeyPatch,
+    engine: str,
     away: bool,
 ) -> None:
     monkeypatch.setenv("SECRET", secured_kafka.password())
     places = {"out": "plain"} if away else {}
-    shop = project(servers={"kafka": secured_kafka, "plain": kafka}, places=places).create().write()
-    shop.produce([record(1)])
-    with Job(shop.pipeline(), JobOptions()) as job:
+    shop = project(servers={"kafka": secured_kafka, "plain": kafka}, places=places).create()
+    shop.write({"check": "none"}).produce([record(1)])
+    with Job(shop.pipeline(), JobOptions(engine=engine)) as job:
         job.prepare()
         explain = Explain(spark, job)
         job.watch(explain)

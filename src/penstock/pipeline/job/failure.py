@@ -21,12 +21,12 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
         "set onDataLoss: continue to go on with what is left; the gap is counted",
     ),
     (
-        r"RecordTooLargeException|larger than the max message size",
+        r"RecordTooLargeException|larger than the max message size|MessageTooLarge|MESSAGE_TOO_LARGE",
         "a topic refused a record as too large",
         "raise max.message.bytes of the topic, above all of the dead-letter topic",
     ),
     (
-        r"UnknownTopicOrPartition|not present in metadata",
+        r"UnknownTopicOrPartition|not present in metadata|UNKNOWN_TOPIC_OR_PARTITION",
         "a topic is not there any more",
         "penstock plan shows what is missing, penstock apply makes it",
     ),
@@ -36,9 +36,14 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
         "correct the credentials of this server in the context",
     ),
     (
-        r"AuthorizationException",
+        r"AuthorizationException|AUTHORIZATION_FAILED",
         "the user of this context may not do it",
         "give the user of this context the right to do it, or use a context of another user",
+    ),
+    (
+        r"ProducerFenced",
+        "another job took over this checkpoint's transactions",
+        "end one of the two; a copy of a checkpoint cannot run beside the original",
     ),
     (
         r"REAL_TIME_MODE",
@@ -46,7 +51,7 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
         "run it without --real-time",
     ),
     (
-        r"TimeoutException|DisconnectException|NetworkException",
+        r"TimeoutException|DisconnectException|NetworkException|errors\.Unreachable",
         "a cluster did not answer in time",
         "start it, then run again: the checkpoint knows where to go on; penstock doctor",
     ),

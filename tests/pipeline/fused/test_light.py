@@ -1,0 +1,14 @@
+"""What runs beside the driver is small: it plans offsets, and loads no kernel, no Arrow and no Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = ("numba", "pyarrow", "pandas", "pyspark")
+
+
+def test_the_planner_loads_no_kernel() -> None:
+    code = f"import sys, penstock.pipeline.fused.source; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
