@@ -111,7 +111,8 @@ class Connection:
     def send(self, call: Call, body: Sequence[Buffer], *, wait: float = 0.0) -> None:
         """Send a request; `wait` is how long its broker may hold it back on purpose."""
         self._check_version(call)
-        time.sleep(self.throttled)
+        if seconds := self.throttled:
+            time.sleep(seconds)
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         head = self._head(call, sum(map(len, body)))
         with self._translated():
