@@ -70,7 +70,7 @@ def test_addresses_of_every_form() -> None:
 
 
 def test_the_drivers_side_loads_no_kernel() -> None:
-    modules = ("cluster", "topic_offsets", "group_offsets", "coordinator")
+    modules = ("cluster", "topic_offsets", "group_offsets", "fetcher")
     names = ", ".join(f"penstock.brokers.kafka_raw.{module}" for module in modules)
     program = f"import sys, {names}; print('numba' in sys.modules, 'kio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -5,6 +5,7 @@ Bootstrap addresses are asked first and again when no known broker answers. One 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
@@ -33,6 +34,7 @@ from penstock.wire.kafka.error_codes import ErrorCode
 __all__ = ["Cluster"]
 
 _Result = TypeVar("_Result")
+_NUMBER = re.compile("[0-9]{1,10}")
 
 
 class Cluster:
@@ -112,7 +114,7 @@ class Cluster:
             )
         except KafkaRefused:
             return None  # no right to look, or a broker without this request: not worth stopping for
-        return int(found) if found and found.isdecimal() else None
+        return int(found) if found and _NUMBER.fullmatch(found) else None
 
     def _layout(self, topic: str) -> TopicLayout:
         def look() -> TopicLayout:

@@ -113,6 +113,7 @@ class Fetcher:
             self._places[topic, partition] = self._place(Wanted(topic, partition, offset))
         else:
             place.position, place.halted = offset, False
+            place.works()
 
     def poll(self, timeout: float) -> list[Fetched]:
         """Give what has come, after `timeout` nothing; without data it still tells where the log ends.

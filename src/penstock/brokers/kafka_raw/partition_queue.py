@@ -44,9 +44,6 @@ class PartitionQueue:
         self._retry_at = 0.0
         self._pauses: Iterator[float] = pauses()
 
-    def __len__(self) -> int:
-        return len(self._batches)
-
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
