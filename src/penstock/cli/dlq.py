@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.config import Context
     from penstock.contract import Contract
     from penstock.contract.places import Place
+    from penstock.pipeline.arrow.bindings import Binding
     from penstock.pipeline.deadletters import Letter, Letters
     from penstock.record import KafkaRecord
 
@@ -45,6 +46,11 @@ class _Box:
     @property
     def options(self) -> dict[str, str]:
         return _options(self.place)
+
+    @property
+    def binding(self) -> Binding:
+        """How its letters are written."""
+        return _binding(self.contract, self.place)
 
 
 @app.command("list")
@@ -133,6 +139,7 @@ def _restore(
                 to=_options(place),
                 topic=topic,
                 marks=box.options,
+                binding=box.binding,
                 keep_time=keep_time,
                 on_restored=bar.advance,
             )
@@ -151,12 +158,33 @@ def _open(channel: str | None) -> _Box:
 
     config = configuration()
     contract, context = load(contract_path(config)), config.context()
-    place = place_of(contract, channel or _only_channel(contract), context=context)
-    if place.protocol != "kafka":
-        raise UsageError(f"channel {place.channel} is not on Kafka", next="name a channel on a Kafka server")
+    place = _reached(place_of(contract, channel or _only_channel(contract), context=context), context)
     with output.progress(f"reading {place.topic}"):
-        found = read_letters(_options(place), place.topic)
+        found = read_letters(_options(place), place.topic, binding=_binding(contract, place))
     return _Box(contract, context, place, found)
+
+
+def _reached(place: Place, context: Context | None) -> Place:
+    """Give a place as the Kafka protocol reaches it: one on Pulsar through the gateway of the context."""
+    from penstock.pipeline.pulsar import PULSAR, gateway_of
+
+    if place.protocol == "kafka":
+        return place
+    gateway = gateway_of(context) if place.protocol == PULSAR else None
+    if gateway is None:
+        raise UsageError(
+            f"channel {place.channel} is on {place.protocol}",
+            next="name a channel on Kafka, or a context with a gateway: for its Pulsar",
+        )
+    return replace(place, connection=gateway)
+
+
+def _binding(contract: Contract, place: Place) -> Binding:
+    from penstock.events import Mode
+    from penstock.pipeline.arrow.bindings import binding_of
+    from penstock.pipeline.pulsar import profile_on
+
+    return binding_of(profile_on(place.protocol, contract, place.channel), Mode.BINARY)
 
 
 def _only_channel(contract: Contract) -> str:
@@ -198,7 +226,7 @@ def _targets(box: _Box, letters: Sequence[Letter], to: str | None) -> list[tuple
     from penstock.contract.places import place_of
 
     if to is not None:
-        return [(place_of(box.contract, to, context=box.context), list(letters))]
+        return [(_reached(place_of(box.contract, to, context=box.context), box.context), list(letters))]
     groups: dict[str, list[Letter]] = {}
     for letter in letters:
         groups.setdefault(str(letter.letter.record.topic), []).append(letter)
@@ -215,15 +243,18 @@ def _origins(box: _Box) -> dict[str, Place]:
     feeding = [name for name, each in box.contract.channels.items() if each.dead_letter == box.place.channel]
     receives = (each.channel for each in box.contract.operations.values() if each.action == "receive")
     names = dict.fromkeys((*feeding, *(name for name in receives if name)))
-    places = [place_of(box.contract, name, context=box.context) for name in names if _on_kafka(box, name)]
-    return {place.topic: place for place in reversed(places)}
+    places = [place_of(box.contract, name, context=box.context) for name in names if _is_near(box, name)]
+    return {place.topic: _reached(place, box.context) for place in reversed(places)}
 
 
-def _on_kafka(box: _Box, channel: str) -> bool:
+def _is_near(box: _Box, channel: str) -> bool:
+    """Say whether the Kafka protocol reaches a channel."""
     from penstock.contract.protocols import family_of
+    from penstock.pipeline.pulsar import PULSAR, gateway_of
 
+    families = ("kafka",) if gateway_of(box.context) is None else ("kafka", PULSAR)
     servers = box.contract.servers_of(box.contract.channels[channel])
-    return any(family_of(box.contract.servers[name]) == "kafka" for name in servers)
+    return any(family_of(box.contract.servers[name]) in families for name in servers)
 
 
 def _confirm(number: int) -> None:

@@ -14,6 +14,7 @@ from penstock.brokers.kafka_records import publish, scan
 from penstock.errors import EventError
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
+from penstock.pipeline.arrow.bindings import Binding
 from penstock.pipeline.deadletter import TYPE, DeadLetter, read_dead_letter
 from penstock.pipeline.plan.identity import derived_id
 from penstock.record import KafkaRecord
@@ -24,6 +25,7 @@ RESTORED: Final = "io.penstock.deadletter.restored"
 MOST_LETTERS: Final = 100_000
 """How many letters are held in memory; more are counted and left out."""
 _CHUNK: Final = 500
+_KAFKA: Final = KafkaBinding()
 
 Options = Mapping[str, str]
 
@@ -52,14 +54,19 @@ class Letters:
 
 
 def read_letters(
-    options: Options, topic: str, *, most: int = MOST_LETTERS, on_size: Callable[[int], None] | None = None
+    options: Options,
+    topic: str,
+    *,
+    binding: Binding = _KAFKA,
+    most: int = MOST_LETTERS,
+    on_size: Callable[[int], None] | None = None,
 ) -> Letters:
-    """Read every dead letter of a topic."""
+    """Read every dead letter of a topic, which is written in a binding."""
     found: dict[str, Letter] = {}
     restored: set[str] = set()
     counts = {"repeated": 0, "foreign": 0, "left_out": 0}
     for record in scan(options, topic, on_size=on_size):
-        event = _event(record)
+        event = _event(record, binding)
         if event is not None and event.type == RESTORED:
             restored.add(str(event.get("causationid")))
             continue
@@ -76,9 +83,9 @@ def read_letters(
     return Letters(letters=open_letters, restored=len(found) - len(open_letters), **counts)
 
 
-def _event(record: KafkaRecord) -> CloudEvent | None:
+def _event(record: KafkaRecord, binding: Binding) -> CloudEvent | None:
     try:
-        return KafkaBinding().decode(record)
+        return binding.decode(record)
     except EventError:
         return None
 
@@ -98,6 +105,7 @@ def restore_letters(
     to: Options,
     topic: str | None,
     marks: Options,
+    binding: Binding = _KAFKA,
     keep_time: bool = False,
     on_restored: Callable[[int], None] | None = None,
 ) -> int:
@@ -110,7 +118,7 @@ def restore_letters(
     for start in range(0, len(letters), _CHUNK):
         chunk = letters[start : start + _CHUNK]
         publish(to, (_restored(letter, topic, keep_time) for letter in chunk))
-        publish(marks, (_mark(letter) for letter in chunk))
+        publish(marks, (_mark(letter, binding) for letter in chunk))
         done += len(chunk)
         if on_restored is not None:
             on_restored(len(chunk))
@@ -126,7 +134,7 @@ def _restored(letter: Letter, topic: str | None, keep_time: bool) -> KafkaRecord
     return replace(record, topic=topic, partition=None, offset=None, timestamp=time)
 
 
-def _mark(letter: Letter) -> KafkaRecord:
+def _mark(letter: Letter, binding: Binding) -> KafkaRecord:
     event = CloudEvent(
         {
             "specversion": "1.0",
@@ -136,7 +144,7 @@ def _mark(letter: Letter) -> KafkaRecord:
             "causationid": letter.id,
         }
     )
-    record = KafkaBinding().encode(event, key=letter.stored.key)
+    record = binding.encode(event, key=letter.stored.key)
     return replace(record, topic=letter.stored.topic, partition=letter.stored.partition)
 
 

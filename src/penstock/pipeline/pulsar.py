@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
+from penstock.config import Context
 from penstock.contract import Contract
+from penstock.contract.connections import connect_server
+from penstock.contract.credentials import Connection
 from penstock.contract.profiles import profile_of
+from penstock.errors import ConfigError, UsageError
 from penstock.events.bindings.pulsar import Profile, PulsarBinding
 from penstock.pipeline.arrow.batch import EventColumns
 from penstock.pipeline.arrow.bindings import PulsarRecords
 from penstock.pipeline.arrow.decode import decode_batch
 
-__all__ = ["PULSAR", "PulsarReader", "is_served", "path_name", "profile_on", "tenant_of"]
+__all__ = [
+    "DIALECTS",
+    "PULSAR",
+    "PulsarReader",
+    "gateway_of",
+    "is_served",
+    "path_name",
+    "profile_on",
+    "tenant_of",
+]
 
 PULSAR = "pulsar"
 """How the contract calls the protocol."""
+DIALECTS: Final = ("sniffed", "bridged")
+"""What is read on Pulsar only if it is asked for."""
 _SCHEME = "persistent://"
 
 
@@ -29,6 +46,14 @@ class PulsarReader:
     bridged: bool = False
     """Values of `ce_*` are base64, as pulsar-io-kafka copies them (A17)."""
 
+    @classmethod
+    def of(cls, dialects: Collection[str]) -> PulsarReader:
+        """Make a reader of what is always read and of these."""
+        unknown = set(dialects) - set(DIALECTS)
+        if unknown:
+            raise UsageError(f"there is no dialect {min(unknown)!r:.40}", next=f"use {' or '.join(DIALECTS)}")
+        return cls(**{name: name in dialects for name in DIALECTS})
+
     def __call__(self, batch: pa.RecordBatch) -> EventColumns:
         """Give the events, one row a record."""
         binding = PulsarRecords(pulsar=PulsarBinding(sniff=self.sniffed, bridged=self.bridged))
@@ -40,6 +65,20 @@ def profile_on(protocol: str, contract: Contract, channel: str, said: str | None
     if protocol != PULSAR:
         return None
     return Profile(said or profile_of(contract.channels[channel]))
+
+
+def gateway_of(context: Context | None, servers: tuple[str, ...] = ()) -> Connection | None:
+    """Give the gateway that a context names; it stands before one Pulsar."""
+    known = context.gateway() if context is not None else None
+    if known is None:
+        return None
+    if len(servers) > 1:
+        raise ConfigError(
+            f"one gateway cannot be for {' and '.join(servers)}",
+            where=known.origin,
+            next="leave gateway: out of the context; the job then starts one for each",
+        )
+    return connect_server(known)
 
 
 def is_served(topic: str) -> bool:

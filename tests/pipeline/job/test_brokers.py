@@ -22,8 +22,10 @@ from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.bindings.pulsar import PulsarBinding
 from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.deadletter import read_dead_letter
+from penstock.pipeline.deadletters import read_letters, restore_letters
 from penstock.pipeline.job import Job, JobOptions, Totals
 from penstock.record import KafkaRecord, PulsarMessage
+from penstock.spark import events_from, read_events, read_records, rejects_from, to_records, write_events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -265,6 +267,38 @@ def test_from_pulsar_to_kafka_and_to_pulsar_in_every_dialect_with_a_group(
         assert (through.committed("routes", shop.topic("pin")), sum(ends.values())) == (ends, 6)
         again = shop.run(spark, group="routes")
         assert [totals.counts["n_in"] for totals in again.values()] == [0]
+        _check_frames(shop, spark, client)
+        _check_letters(shop, gateway.bootstrap)
+
+
+def _check_letters(shop: Shop, gateway: str) -> None:
+    """A dead letter on Kafka is restored to Pulsar, where it came from, with all that it had."""
+    kafka, through = shop.kafka.client_options(), {"bootstrap.servers": gateway}
+    (letter,) = read_letters(kafka, shop.topic("dead")).letters
+    restore_letters([letter], to=through, topic=None, marks=kafka, keep_time=True)
+    assert read_letters(kafka, shop.topic("dead")).letters == ()
+    came = [record for record in scan(through, shop.topic("pin")) if record.timestamp == 1_700_000_000_000]
+    assert [record.headers for record in came] == [letter.letter.record.headers] * 2
+
+
+def _check_frames(shop: Shop, spark: SparkSession, client: Any) -> None:
+    """The same by penstock.spark: read from Pulsar, write to Pulsar in the contract's profile."""
+    context, contract = load(start=shop.folder).context(), shop.folder / "asyncapi.yaml"
+    told: dict[str, Any] = {"context": context, "stream": False}
+    events = read_events(spark, contract, "receive-pin", dialects=["sniffed"], **told)
+    assert sorted(row.id for row in events.collect()) == ["new", "old", "sniffed", "structured", "written"]
+    records = read_records(spark, contract, "receive-pin", **told)
+    assert [row.code for row in rejects_from(records, pulsar=True).select("code").collect()].count(
+        "not-a-cloudevent"
+    ) == 1  # without the dialect, what has no property is no event
+    chosen = events.where("id = 'structured'")
+    write_events(chosen, contract, "send-pout", context=context, key="id")
+    found = [dict(as_message(got).properties) for got in shop.on_pulsar(client, "pout", 3)]
+    assert [each["CE-CloudEventsVersion"] for each in found if each.get("CE-EventID") == "structured"] == [
+        "0.1"
+    ]
+    back = events_from(to_records(chosen, profile="0.1"), pulsar=True).collect()
+    assert [row.id for row in back] == ["structured"]
 
 
 def _send_every_dialect(client: Any, topic: str) -> None:

@@ -6,12 +6,13 @@ What the job says of itself is not asked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 
 from penstock.brokers.kafka_records import scan
-from penstock.cli.demo.orders import Fate, Order, number_of
+from penstock.cli.demo.orders import Fate, Order, number_of, number_of_id
+from penstock.cli.demo.shipments import Found
 from penstock.errors import EventError
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.deadletter import restore
@@ -45,10 +46,9 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """All channels."""
+    """All channels: orders placed, large ones, dead ones, and what was shipped."""
 
     channels: tuple[Channel, ...]
-    small: int
 
     @property
     def right(self) -> bool:
@@ -59,8 +59,13 @@ class Account:
 _Number = Callable[[KafkaRecord], int | None]
 
 
-def account(options: Mapping[str, str], sent: Sequence[Order], topics: Mapping[str, str]) -> Account:
-    """Read the topics of the shop back; `topics` are those of the channels placed, large and dead."""
+def account(
+    options: Mapping[str, str], sent: Sequence[Order], topics: Mapping[str, str], shipped: Iterable[Found]
+) -> Account:
+    """Read the topics of the shop back; `topics` are those of the channels placed, large, dead and small.
+
+    The small orders are on Pulsar; `shipped` is what was found there.
+    """
     began: dict[int, int] = {}
 
     def placed(record: KafkaRecord) -> int | None:
@@ -76,13 +81,17 @@ def account(options: Mapping[str, str], sent: Sequence[Order], topics: Mapping[s
     )
     channels = []
     for name, fate, number in rows:
-        wanted = {order.number for order in sent if fate in (None, order.fate)}
-        records = scan(options, topics[name])
-        channels.append(_channel(topics[name], fate, wanted, _numbered(records, number), began))
-    return Account(tuple(channels), sum(order.fate is Fate.SMALL for order in sent))
+        found = _numbered(scan(options, topics[name]), number)
+        channels.append(_channel(topics[name], fate, _wanted(sent, fate), found, began))
+    small = _channel(topics["small"], Fate.SMALL, _wanted(sent, Fate.SMALL), shipped, began)
+    return Account((*channels, small))
 
 
-def _numbered(records: Iterator[KafkaRecord], number: _Number) -> Iterator[tuple[int | None, int | None]]:
+def _wanted(sent: Sequence[Order], fate: Fate | None) -> set[int]:
+    return {order.number for order in sent if fate in (None, order.fate)}
+
+
+def _numbered(records: Iterator[KafkaRecord], number: _Number) -> Iterator[Found]:
     for record in records:
         yield number(record), record.timestamp
 
@@ -91,7 +100,7 @@ def _channel(
     name: str,
     fate: Fate | None,
     wanted: set[int],
-    found: Iterator[tuple[int | None, int | None]],
+    found: Iterable[Found],
     began: Mapping[int, int],
 ) -> Channel:
     seen: Counter[int | None] = Counter()
@@ -118,11 +127,9 @@ def _channel(
 def _of_large(record: KafkaRecord) -> int | None:
     """A large order has an id of its own; the one it came from is its causationid."""
     try:
-        came_from = KafkaBinding().decode(record).get("causationid") or ""
+        return number_of_id(KafkaBinding().decode(record).get("causationid"))
     except EventError:
         return None
-    digits = came_from.removeprefix("o-")
-    return int(digits) if digits.isdigit() else None
 
 
 def _of_dead(record: KafkaRecord) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,33 +19,37 @@ from penstock.cli.settings import configuration, current
 
 if TYPE_CHECKING:
     from penstock.cli.demo.account import Account
+    from penstock.cli.demo.group import Standing
     from penstock.cli.demo.orders import Order
-    from penstock.cli.demo.shipments import Shipments
     from penstock.cli.demo.shop import Shop
     from penstock.embedded.stack import Stack
     from penstock.pipeline.job import Job, Watcher
 
 __all__ = ["command"]
 
-_SERVERS: Final = ("kafka", "pulsar", "registry")
+_SERVERS: Final = ("kafka", "pulsar", "registry", "gateway")
 _IDLE: Final = 30.0
 """Seconds without one more order after which the job ends although some are missing: the table tells."""
-_SHIPMENTS: Final = "persistent://public/shop/shipments"
-_TOPICS: Final = {"placed": "orders.placed", "large": "orders.large", "dead": "orders.dead"}
+_TOPICS: Final = {
+    "placed": "orders.placed",
+    "large": "orders.large",
+    "dead": "orders.dead",
+    "small": "persistent://public/shop/shipments",
+}
 
 
 def command(
     orders: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many orders are placed.")] = 20_000,
     stay: Annotated[bool, typer.Option("--stay", help="Keep the servers up until Ctrl-C.")] = False,
 ) -> None:
-    """Start Kafka, Pulsar and a registry, run the shop on them, and account for every order."""
+    """Start Kafka, Pulsar, a registry and the gateway, run the shop, and account for every order."""
     from penstock.embedded.stack import Stack
 
     configuration()
-    fetch([*_SERVERS, "spark"])
+    fetch(["kafka", "pulsar", "registry", "spark"])
     started = time.monotonic()
     stack = Stack(_SERVERS)
-    with output.progress("starting Kafka, Pulsar and the registry"):
+    with output.progress("starting Kafka, Pulsar, the registry and the gateway"):
         stack.start()
     try:
         with TemporaryDirectory(prefix="penstock-demo-") as folder:
@@ -61,8 +65,9 @@ def command(
 
 def _demo(stack: Stack, folder: Path, count: int) -> bool:
     from penstock.cli.demo.account import account
-    from penstock.cli.demo.orders import orders
-    from penstock.cli.demo.shipments import carry
+    from penstock.cli.demo.group import read_in_two_parts
+    from penstock.cli.demo.orders import Fate, orders
+    from penstock.cli.demo.shipments import read_shipments
     from penstock.cli.demo.shop import open_shop
 
     shop = open_shop(folder, stack)
@@ -71,11 +76,13 @@ def _demo(stack: Stack, folder: Path, count: int) -> bool:
     output.talk(f"contract: {len(plan.steps)} steps applied (topics, namespaces, schemas)")
     options, sent = stack.kafka.client_options(), list(orders(count, _TOPICS["placed"]))
     _route(shop, options, sent)
-    with output.progress("kafka: reading every topic back"):
-        found = account(options, sent, _TOPICS)
-    with output.progress("pulsar: shipments", total=count) as bar:
-        carried = carry(stack.pulsar.service_url, _SHIPMENTS, count, bar.advance)
-    return _show(found, carried)
+    small = sum(order.fate is Fate.SMALL for order in sent)
+    with output.progress("reading every topic back, each with its broker's own client"):
+        shipped = read_shipments(stack.pulsar.service_url, _TOPICS["small"], small)
+        found = account(options, sent, _TOPICS, shipped)
+    with output.progress("a Kafka group reads the shipments through the gateway"):
+        standings = list(read_in_two_parts(stack, _TOPICS["small"]))
+    return _show(found, standings)
 
 
 # The job
@@ -148,32 +155,39 @@ def _fed(job: Job, options: dict[str, str], sent: list[Order]) -> Iterator[None]
 # What is shown
 
 
-def _show(found: Account, carried: Shipments) -> bool:
+def _show(found: Account, standings: Sequence[Standing]) -> bool:
+    from penstock.cli.demo.group import GROUP
+
     columns = ("channel", "in", "out", "dead", "missing", "duplicates", "latency p50", "latency p99")
-    rows = [*_kafka_rows(found), _pulsar_row(carried)]
-    output.rows(columns, rows, current().output)
-    right = found.right and not carried.missing
-    placed, large, dead = found.channels
-    sums = f"{placed.expected} orders = {large.expected} large + {dead.expected} dead + {found.small} small"
+    output.rows(columns, list(_rows(found)), current().output)
+    placed, large, dead, small = found.channels
+    read_all = standings[-1].read == small.found and standings[-1].lag == 0
+    right = found.right and read_all and all(standing.right for standing in standings)
+    sums = (
+        f"{placed.expected} orders = {large.expected} large + {dead.expected} dead + {small.expected} small"
+    )
     verdict = "every event is accounted for" if right else "NOT every event is accounted for"
     output.talk(f"{verdict}: {sums}, counted by id")
     for channel in found.channels:
         if channel.unexpected:
             output.talk(f"{channel.unexpected} records in {channel.name} do not belong there")
+    for standing in standings:
+        output.talk(f"group {GROUP} on Pulsar, by the Kafka protocol: {standing}")
     return right
 
 
-def _kafka_rows(found: Account) -> Iterator[tuple[object, ...]]:
-    placed, large, dead = found.channels
+def _rows(found: Account) -> Iterator[tuple[object, ...]]:
+    placed, large, dead, small = found.channels
     yield placed.name, placed.found, "", "", placed.missing, placed.duplicates, "", ""
-    for channel, out, lost in ((large, large.found, ""), (dead, "", dead.found)):
+    shipments = f"{small.name.rpartition('/')[2]} (pulsar)"
+    outputs = (
+        (large.name, large, large.found, ""),
+        (dead.name, dead, "", dead.found),
+        (shipments, small, small.found, ""),
+    )
+    for name, channel, out, lost in outputs:
         times = (_seconds(channel.p50), _seconds(channel.p99))
-        yield channel.name, "", out, lost, channel.missing, channel.duplicates, *times
-
-
-def _pulsar_row(carried: Shipments) -> tuple[object, ...]:
-    name = f"{carried.topic.rpartition('/')[2]} (pulsar)"
-    return name, carried.sent, carried.read, "", carried.missing, carried.duplicates, "", ""
+        yield name, "", out, lost, channel.missing, channel.duplicates, *times
 
 
 def _seconds(millis: float | None) -> str:
@@ -183,11 +197,13 @@ def _seconds(millis: float | None) -> str:
 def _stay(stack: Stack, folder: Path) -> None:
     """Say what can be tried, and wait for Ctrl-C."""
     output.talk(f"\nthe servers stay up: Kafka {stack.kafka.bootstrap}, Pulsar {stack.pulsar.service_url}")
+    output.talk(f"and Pulsar as Kafka at {stack.gateway.bootstrap}")
     output.talk(f"  cd {folder}")
     for line in (
         "penstock dlq list              # why orders died",
         "penstock drift --env dev       # change a topic by hand, and look again",
-        "penstock run --once            # route what comes next",
+        "penstock groups                # who reads, on both brokers",
+        "penstock run both-brokers.yaml --once    # route what comes next",
     ):
         output.talk(f"  {line}")
     output.talk("Ctrl-C ends them")

@@ -11,7 +11,7 @@ from typing import Final
 from penstock.brokers.kafka_records import publish
 from penstock.record import Header, Headers, KafkaRecord
 
-__all__ = ["Fate", "Order", "number_of", "orders", "send"]
+__all__ = ["Fate", "Order", "number_of", "number_of_id", "orders", "send"]
 
 _EVERY: Final = 80
 """One order of so many is malformed."""
@@ -55,6 +55,16 @@ def number_of(headers: Headers) -> int | None:
     """Give the number of an order; it travels in a header of its own, because not every order has an id."""
     found = dict(headers).get(_NUMBER)
     return int(found) if found is not None and found.isdigit() else None
+
+
+def number_of_id(id: str | None) -> int | None:
+    """Give the number of an order by the id of its event; None if it is no such id.
+
+    >>> number_of_id("o-17"), number_of_id("x"), number_of_id(None)
+    (17, None, None)
+    """
+    digits = (id or "").removeprefix("o-")
+    return int(digits) if digits.isdecimal() else None
 
 
 def send(options: dict[str, str], made: Sequence[Order], on_sent: Callable[[int], None]) -> None:

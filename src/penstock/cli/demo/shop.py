@@ -38,7 +38,7 @@ class Shop:
     @property
     def pipeline(self) -> Path:
         """The routes of the shop."""
-        return self.folder / "pipeline.yaml"
+        return self.folder / "both-brokers.yaml"
 
     def make_topics(self) -> Plan:
         """Plan and apply the contract; gives the plan that was executed."""
@@ -90,4 +90,5 @@ def _addresses(stack: Stack) -> dict[str, object]:
             "pulsar": {"kind": "pulsar", "address": pulsar.service_url, "admin": pulsar.admin_url},
         },
         "registry": {"address": stack.registry.url},
+        "gateway": {"address": stack.gateway.bootstrap},
     }

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from penstock.errors import EventError, UsageError
 from penstock.events import CloudEvent, Mode, absent
-from penstock.events.bindings.kafka import KafkaBinding
+from penstock.events.bindings.pulsar import Profile
 from penstock.events.rules import REQUIRED, is_name
 from penstock.pipeline.arrow.batch import EventColumns
+from penstock.pipeline.arrow.bindings import binding_of
 from penstock.pipeline.arrow.certain import certainly_valid
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.arrow.encode import Records, encode_batch
@@ -49,6 +50,8 @@ class Encoder:
     strict: bool
     writer: Writer | None = None
     """Writes events as the messages of an operation; None: as CloudEvents in the mode."""
+    profile: Profile | None = None
+    """How CloudEvents are written on Pulsar; None: for Kafka."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do what `mapInArrow` asks for."""
@@ -81,7 +84,7 @@ class Encoder:
 
     def _encoded(self, events: EventColumns) -> Records:
         if self.writer is None:
-            return encode_batch(events, KafkaBinding(mode=self.mode))
+            return encode_batch(events, binding_of(self.profile, self.mode))
         return write_batch(events, self.writer)
 
 
@@ -135,6 +138,7 @@ def records_of(
     key: str | Column | None,
     keep_errors: bool,
     writer: Writer | None = None,
+    profile: Profile | None = None,
 ) -> DataFrame:
     """Give key, value and headers of the events of a frame; `keep_errors` adds code and reason."""
     from pyspark.sql import functions as F
@@ -148,7 +152,7 @@ def records_of(
     columns.append(chosen.cast("string").cast("binary").alias("key"))
     headers = _optional(frame, "headers", "array<struct<key:string,value:binary>>")
     columns += [_data(frame).alias("data"), headers.alias("headers")]
-    encoder = Encoder(mode=mode, strict=not keep_errors, writer=writer)
+    encoder = Encoder(mode=mode, strict=not keep_errors, writer=writer, profile=profile)
     written = frame.select(*columns).mapInArrow(encoder, _DDL)
     return written if keep_errors else written.select(*_RECORD)
 

@@ -1,9 +1,10 @@
-"""Operations of a contract as Kafka topics of Spark: streams, batches over a range, and sinks."""
+"""Operations of a contract as Kafka topics of Spark, Pulsar's through a gateway: streams, batches, sinks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ from penstock.config import Context
 from penstock.contract import Contract, ResolvedOperation, load, resolve
 from penstock.contract.credentials import Client, options, reveal
 from penstock.errors import UsageError
+from penstock.pipeline.pulsar import PULSAR, gateway_of, is_served
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +34,7 @@ _SINK: Final[Mapping[str, str]] = {
 def operation_of(
     contract: Contract | str | Path, name: str, *, action: str, context: Context | None
 ) -> ResolvedOperation:
-    """Find an operation of a contract, which must be on Kafka and have this action."""
+    """Find an operation with this action, on Kafka, or on Pulsar behind the gateway of the context."""
     known = contract if isinstance(contract, Contract) else load(Path(contract))
     found = resolve(known, name, context=context)
     if found.action != action:
@@ -40,11 +42,16 @@ def operation_of(
             f"operation {name} has the action {found.action}, here {action} is needed",
             next=f"use an operation with action {action}",
         )
-    if found.protocol != "kafka":
+    if found.protocol == "kafka":
+        return found
+    gateway = gateway_of(context) if found.protocol == PULSAR else None
+    if gateway is None or not is_served(str(found.topic)):
         raise UsageError(
-            f"operation {name} is on {found.protocol}", next="use an operation whose server is on Kafka"
+            f"operation {name} is on {found.protocol}",
+            why="Spark reaches Kafka, and persistent topics of Pulsar through a gateway.",
+            next="use an operation on Kafka, or give a context that names gateway: for its Pulsar",
         )
-    return found
+    return replace(found, connection=gateway)
 
 
 def read_topic(

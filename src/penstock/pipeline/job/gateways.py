@@ -11,24 +11,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from penstock.config import Context, Security
+from penstock.config import Security
 from penstock.contract import ResolvedOperation
-from penstock.contract.connections import connect_server
 from penstock.contract.credentials import Connection
 from penstock.contract.places import Place
 from penstock.contract.protocols import family_of
 from penstock.embedded.gateway import Gateway, RemotePulsar
 from penstock.embedded.private import write_private
-from penstock.errors import ConfigError, PipelineError
+from penstock.errors import PipelineError
 from penstock.pipeline.assembly import sources_of
 from penstock.pipeline.compile import CompiledRoute, Pipeline
-from penstock.pipeline.pulsar import PULSAR, tenant_of
+from penstock.pipeline.pulsar import PULSAR, gateway_of, tenant_of
 from penstock.pipeline.session import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Gateways", "gateway_of", "own_gateway"]
+__all__ = ["Gateways", "own_gateway"]
 
 
 class Gateways:
@@ -63,20 +62,6 @@ class Gateways:
         """End those that were started."""
         self._own.clear()
         self._held.close()
-
-
-def gateway_of(context: Context | None, servers: tuple[str, ...] = ()) -> Connection | None:
-    """Give the gateway that a context names; it stands before one Pulsar."""
-    known = context.gateway() if context is not None else None
-    if known is None:
-        return None
-    if len(servers) > 1:
-        raise ConfigError(
-            f"one gateway cannot be for {' and '.join(servers)}",
-            where=known.origin,
-            next="leave gateway: out of the context; the job then starts one for each",
-        )
-    return connect_server(known)
 
 
 @contextmanager

@@ -32,8 +32,7 @@ def reader_of(routes: tuple[CompiledRoute, ...]) -> PlainReader | PulsarReader |
         return plain_reader(receive)
     if receive.protocol != PULSAR:
         return None
-    dialects = _said(routes, "dialects") or ()
-    return PulsarReader(sniffed="sniffed" in dialects, bridged="bridged" in dialects)
+    return PulsarReader.of(_said(routes, "dialects") or ())
 
 
 def checks_of(routes: tuple[CompiledRoute, ...], schemas: Schemas) -> Iterator[ContractCheck]:
