@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import logging
+import re
+import subprocess
 import threading
 import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from penstock.brokers.pulsar import Host
 from penstock.brokers.rest import Rest, tls_context
 from penstock.embedded.certificates import make_certificates
+from penstock.embedded.kafka_tools import tool_command
 from penstock.embedded.pulsar import Pulsar
 from penstock.errors import ConfigError
 from penstock.gateway.entrance import Listener
@@ -105,7 +108,7 @@ class World:
     def _run(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE)
 
-    def _rest(self) -> Rest:
+    def rest(self) -> Rest:
         tls = tls_context(ca_file=str(self.pulsar.ca_file), cert_file=None, key_file=None, key_password=None)
         return Rest(
             f"{self.pulsar.admin_url}/admin/v2",
@@ -115,7 +118,7 @@ class World:
         )
 
     def _grant(self) -> None:
-        rest = self._rest()
+        rest = self.rest()
         for tenant in (ACME, BETA):
             body = {"adminRoles": [f"{tenant}-admin"], "allowedClusters": ["standalone"]}
             assert rest.call("PUT", f"/tenants/{tenant}", body).ok
@@ -129,7 +132,7 @@ class World:
         rest.close()
 
     def subscriptions(self, topic: str) -> list[str]:
-        rest = self._rest()
+        rest = self.rest()
         found = rest.call("GET", f"/persistent/{topic}/subscriptions").value
         rest.close()
         return list(found)
@@ -181,19 +184,22 @@ def produce(settings: dict[str, Any], topic: str, value: bytes, **more: Any) -> 
     return answers[0]
 
 
-def consume(settings: dict[str, Any], start: Callable[[Consumer], None], group: str = "billing") -> Any:
-    """Give the first record, or the first error."""
-    consumer = Consumer(settings | {"group.id": group, "auto.offset.reset": "earliest"})
+def consume(
+    settings: dict[str, Any], start: Callable[[Consumer], None], group: str = "billing", besides: int = 0
+) -> Any:
+    """Give the first record, or the first error `besides` one that is no matter."""
+    own = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer(settings | own)
     start(consumer)
     try:
         deadline = time.monotonic() + DEADLINE
         while time.monotonic() < deadline:
             message = consumer.poll(1.0)
             if message is not None and message.error() is None:
-                with contextlib.suppress(KafkaException):
+                if not besides:
                     consumer.commit(message, asynchronous=False)
                 return message
-            if message is not None and message.error().code() not in (KafkaError._PARTITION_EOF,):
+            if message is not None and message.error().code() != besides:
                 return message.error()
         raise AssertionError("neither a record nor an error came")
     finally:
@@ -236,9 +242,25 @@ def test_a_role_that_may_only_write(world: World) -> None:
 
 
 def test_a_role_that_may_only_read(world: World) -> None:
-    assert produce(world.settings("both"), "orders", b"x")[0] is None
+    # The second listener has another protocol, and tells its own address.
+    other = {"bootstrap.servers": str(world.gateway.addresses[1]), "security.protocol": "SASL_PLAINTEXT"}
+    assert produce(world.settings("both", **other), "orders", b"x")[0] is None
     error, _ = produce(world.settings("reader"), "orders", b"x")
     assert error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_role_with_rights_on_one_topic(world: World) -> None:
+    rest = world.rest()
+    assert rest.call("POST", f"/persistent/{SHOP}/orders/permissions/single", ["produce", "consume"]).ok
+    rest.close()
+    error, stored = produce(world.settings("single"), "orders", b"single")
+    assert error is None and stored.offset() >= 0
+    place = [TopicPartition("orders", 0, stored.offset())]
+    denied = KafkaError.GROUP_AUTHORIZATION_FAILED
+    found = consume(world.settings("single"), lambda consumer: consumer.assign(place), besides=denied)
+    assert found.value() == b"single"
+    refused = consume(world.settings("single"), lambda consumer: consumer.subscribe(["orders"]))
+    assert refused.code() == denied
 
 
 def test_a_role_without_rights(world: World) -> None:
@@ -319,6 +341,34 @@ def test_tokens_that_pulsar_does_not_take(world: World, kind: str) -> None:
         assert time.monotonic() < deadline
         admin.poll(0.2)
     world.tokens.add(passwords[kind].partition(":")[2])
+
+
+@pytest.mark.slow
+def test_kafkas_own_tools_with_the_settings_of_the_page(world: World, tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "gateway" / "security.md"
+    [text] = re.findall(
+        r"^```properties\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    changes = {
+        "kafka.example.com:9094": world.bootstrap,
+        "acme/shop": SHOP,
+        "eyJhbGciOiJIUzI1NiJ9...": world.token("both"),
+        "ca.pem": str(world.pulsar.ca_file),
+    }
+    for former, value in changes.items():
+        assert former in text
+        text = text.replace(former, value)
+    (tmp_path / "client.properties").write_text(text)
+    assert produce(world.settings("both"), "orders", b"for java")[0] is None
+    words = [
+        *("--bootstrap-server", world.bootstrap, "--topic", "orders", "--from-beginning", "--group", "java"),
+        *("--command-config", str(tmp_path / "client.properties"), "--max-messages", "1"),
+    ]
+    done = subprocess.run(
+        tool_command("console-consumer", words), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
 
 
 def test_nothing_secret_is_told(world: World) -> None:
