@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.engines import Explanation, explanations
 
 __all__ = ["as_data", "as_mermaid", "as_text"]
+
+_OTHERWISE: Final[Mapping[str, str]] = {
+    "fused": "can run exactly once: in Spark (--engine fused), or without it (--engine loop)",
+    "real-time": "can run in Real-Time Mode (--real-time)",
+}
+"""What a route could be run by, too."""
 
 
 def as_text(pipeline: Pipeline, *, explain: bool = False) -> str:
@@ -43,8 +49,8 @@ def _explanation_lines(explained: Explanation) -> Iterator[str]:
         if engine.stops:
             yield f"  not {engine.name}:"
             yield from (f"    {stop}" for stop in engine.stops)
-        elif engine.name == "real-time":
-            yield "  can run in Real-Time Mode (--real-time)"
+        elif engine.name != explained.chosen and engine.name in _OTHERWISE:
+            yield f"  {_OTHERWISE[engine.name]}"
     yield explained.guarantee
 
 

@@ -29,6 +29,20 @@ def test_a_plain_route_runs_by_arrow() -> None:
     assert found.guarantee.startswith("at least once: one sink on kafka")
 
 
+def test_what_stops_the_fused_engine_is_named() -> None:
+    text = graph.as_text(pipeline("    apply: functions:enrich\n"), explain=True)
+    assert "not fused:\n           route r: apply functions:enrich is a function of Python" in text
+
+
+def test_an_engine_that_is_named_must_be_able_to() -> None:
+    (found,) = explanations(pipeline("    check: none\n", head="engine: loop\n")).values()
+    assert (found.chosen, found.guarantee[:12]) == ("loop", "exactly once")
+    text = graph.as_text(pipeline("    check: none\n"), explain=True)
+    assert "can run exactly once" in text
+    (refused,) = explanations(pipeline("    apply: functions:enrich\n", head="engine: fused\n")).values()
+    assert (refused.chosen, "the fused engine cannot" in refused.guarantee) == ("none", True)
+
+
 def test_what_arrow_cannot_do_is_named() -> None:
     (found,) = explanations(pipeline("    where: hop + 1 < 5\n")).values()
     assert found.chosen == "reference"

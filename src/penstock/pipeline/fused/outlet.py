@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.kafka_raw.producer import Producer
 from penstock.brokers.kafka_raw.transaction import TransactionalProducer
+from penstock.errors import PenstockError
 from penstock.pipeline.fused.mark import Mark
 from penstock.pipeline.fused.work import TRANSACTION_SECONDS, Work
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from penstock.pipeline.fused.machine import Output
 
 __all__ = ["Exact", "Outlet", "Repeatable", "opened"]
+
+_log = logging.getLogger(__name__)
 
 
 class Outlet(Protocol):
@@ -82,6 +86,9 @@ class Exact:
         try:
             if self._begun:
                 self._producer.abort()
+        except PenstockError as exc:
+            # Who takes the id over aborts it too; what went wrong before is the better story.
+            _log.warning("a transaction of group %s is left to its time-out: %s", self._work.group, exc)
         finally:
             self._producer.close()
 

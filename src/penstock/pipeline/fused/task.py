@@ -13,6 +13,7 @@ from penstock.pipeline.fused.engine import run_ranges
 from penstock.pipeline.fused.spans import Span
 from penstock.pipeline.fused.work import COUNTERS, Work
 from penstock.pipeline.outgoing import COUNTERS as COMMON
+from penstock.wire.kernels.jit import cache_misses
 
 __all__ = ["COUNTED", "COUNTED_DDL", "Task"]
 
@@ -36,8 +37,12 @@ class Task:
             yield _counted(run_ranges(self.work, spans))
 
 
-def _counted(counts: Counter[str]) -> pa.RecordBatch:
-    from penstock.wire.kernels.jit import cache_misses
+_told: Counter[str] = Counter()
+"""What this worker, which does many tasks, has told of itself."""
 
-    counts["n_compiled"] = cache_misses()
+
+def _counted(counts: Counter[str]) -> pa.RecordBatch:
+    misses = cache_misses()
+    counts["n_compiled"] = misses - _told["n_compiled"]
+    _told["n_compiled"] = misses
     return pa.RecordBatch.from_pydict({name: pa.array([counts[name]], pa.int64()) for name in COUNTED})

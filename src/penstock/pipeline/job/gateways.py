@@ -87,7 +87,7 @@ def own_gateway(pulsar: Connection, namespace: str) -> Iterator[Connection]:
             address = gateway.bootstrap
             if token is None:
                 yield Connection(address=address)
-            else:  # The port is open to everybody on this machine: who comes must have the token too.
+            else:
                 security = Security(username=namespace.partition("/")[0], token=token)
                 yield Connection(address=address, mechanism="PLAIN", security=security)
 

@@ -6,14 +6,14 @@ There is no checkpoint: the offsets of the group say where to go on. It is the g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Thread
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.brokers.kafka_offsets import Offsets
-from penstock.errors import PenstockError
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.fused.loop import Beat, Loop
 from penstock.pipeline.fused.work import Work
@@ -51,6 +51,7 @@ class LoopJob(Job):
     """
 
     needs_spark = False
+    _ready: Mapping[str, _Ready] = MappingProxyType({})
 
     @property
     def progress_in(self) -> str:
@@ -97,7 +98,7 @@ class LoopJob(Job):
 
     def run(self, spark: SparkSession | None = None) -> None:
         """Run all sources to their end; the first failure ends the others too."""
-        failed: list[BaseException] = []
+        failed: list[Exception] = []
         loops = [self._loop(name, ready, failed) for name, ready in self._ready.items()]
         self.running = True
         self._busy = monotonic()
@@ -115,7 +116,7 @@ class LoopJob(Job):
         if failed:
             raise failed[0]
 
-    def _loop(self, name: str, ready: _Ready, failed: list[BaseException]) -> Thread:
+    def _loop(self, name: str, ready: _Ready, failed: list[Exception]) -> Thread:
         loop = Loop(
             ready.work,
             self._teller(name),
@@ -128,7 +129,7 @@ class LoopJob(Job):
         def run() -> None:
             try:
                 loop.run()
-            except PenstockError as exc:
+            except Exception as exc:  # noqa: BLE001  # whatever it is, `run` raises it in the caller's thread
                 failed.append(exc)
                 self._stop.set()
 
