@@ -9,7 +9,7 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from penstock.brokers.pulsar import Receipt
-from penstock.errors import ApiError, PenstockError, Unreachable
+from penstock.errors import AccessDenied, ApiError, PenstockError, Unreachable
 from penstock.gateway.pulsar import writer as module
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.gateway.pulsar.writer import Writer
@@ -134,6 +134,37 @@ def test_a_second_attempt_that_is_dropped_was_stored(
             assert await waiting == (-1 if found is None else found)
 
     run(work)
+
+
+@pytest.mark.parametrize("sequence", [-1, 0])
+def test_who_may_not_read_is_not_told_where_and_nothing_is_sent_twice(sequence: int) -> None:
+    asked = []
+
+    class Forbidding(FakePulsar):
+        async def entry_index(self, topic: str, place: MessageId) -> Any:
+            asked.append(place)
+            raise AccessDenied("no")
+
+        async def message_id_by_time(self, topic: str, publish_time: int) -> Any:
+            raise AccessDenied("no")
+
+    async def inside() -> None:
+        pulsar = Forbidding()
+        writer = Writer(pulsar, pulsar, "topic", counter=OffsetCounter(), max_batch_bytes=100_000)  # type: ignore[arg-type]
+        name = "penstock-9-0" if sequence >= 0 else None
+        waiting = [writer.append(batch(sequence + number if name else -1)) for number in range(3)]
+        for number, receipt in (await pulsar.sent(name, 3)).receipts:
+            receipt.set_result(Receipt(number, MessageId(1, 2 * number), 1))
+        assert await asyncio.gather(*waiting) == [-1, -1, -1]
+        # Pulsar said no once; it is not asked again for a while.
+        assert len(asked) == 1
+        if name is not None:
+            # Clients take this for success without an offset.
+            assert await code_of(writer.append(batch(sequence))) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            assert len(pulsar.producers[name].receipts) == 3
+        await writer.close()
+
+    asyncio.run(inside())
 
 
 def test_after_a_failure_nothing_later_of_that_producer_is_sent() -> None:
