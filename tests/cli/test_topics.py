@@ -14,6 +14,7 @@ from penstock.brokers.kafka_admin import TopicLayout
 from penstock.brokers.pulsar_subscriptions import TopicPart, TopicStats
 from penstock.cli.app import main
 from penstock.cli.clusters import Cluster
+from penstock.errors import ClusterError
 
 
 class Kafka:
@@ -98,3 +99,33 @@ def test_how_many_are_left_out_is_told(
 ) -> None:
     assert main(["topics", "--limit", "2"]) == 0
     assert "2 shown of 2000; narrow with a name" in capsys.readouterr().err
+
+
+def test_who_may_not_list_namespaces_sees_those_of_the_contract(
+    clusters: tuple[Kafka, Pulsar],
+    isolated_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[str] = []
+
+    def refuse() -> tuple[str, ...]:
+        raise ClusterError("pulsar refused: tenants")
+
+    def note(namespaces: Iterable[str]) -> Mapping[str, bool]:
+        asked.extend(namespaces)
+        return {}
+
+    monkeypatch.setattr(clusters[1], "namespaces", refuse)
+    monkeypatch.setattr(clusters[1], "topic_names", note)
+    assert main(["topics", "--server", "pulsar"]) == 1, "without a contract nothing is known"
+    assert "pulsar refused: tenants" in capsys.readouterr().err
+    (isolated_home / "asyncapi.yaml").write_text(
+        "asyncapi: 3.0.0\ninfo: {title: shop, version: 1.0.0}\n"
+        "servers:\n  pulsar: {host: 'localhost:1', protocol: pulsar}\n"
+        "channels:\n  parcels:\n    address: parcels\n"
+        "    bindings: {pulsar: {namespace: depot, persistence: persistent}}\n"
+    )
+    assert main(["topics", "--server", "pulsar"]) == 0
+    assert asked == ["public/depot"]
+    assert "not there, though in the contract: public/depot/parcels (pulsar)" in capsys.readouterr().err

@@ -47,7 +47,7 @@ class Shown:
 def command(
     place: PlaceName,
     start: Annotated[
-        str, typer.Option("--from", metavar="PLACE", help="beginning, end, -100, 10m, or an offset.")
+        str, typer.Option("--from", metavar="PLACE", help="beginning, end, -100, 10m, a time, or an offset.")
     ] = "end",
     type_: Annotated[str | None, typer.Option("--type", help="Only events of this type.")] = None,
     where: Annotated[
