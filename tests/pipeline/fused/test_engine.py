@@ -309,3 +309,20 @@ def test_a_loop_that_is_shut_out_says_so() -> None:
     with pytest.raises(JobFailed, match="took over"):
         Loop(work(memory), lambda beat: None, stop=Event(), once=True).run()
     assert memory.out == []
+
+
+def test_a_loop_with_nothing_to_do_keeps_its_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # offsets.retention.minutes: a broker forgets the offsets of a group without members that commits nothing.
+    monkeypatch.setattr(loop, "_KEEPING", -1.0)
+    memory, stop, turns = Memory({0: list(range(5))}), Event(), iter(range(5))
+
+    def forgets() -> bool:
+        if memory.out and next(turns, None) is None:
+            stop.set()
+        elif memory.out:
+            memory.groups.clear()
+        return False
+
+    memory.fails = forgets
+    Loop(work(memory), lambda beat: None, stop=stop).run()
+    assert memory.groups["g", 0].offset == 5

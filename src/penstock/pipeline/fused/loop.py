@@ -33,6 +33,8 @@ _LONGEST: Final = 1.0
 _BEAT: Final = 1.0
 _GROWTH: Final = 10.0
 """How often it is asked whether the topic has more partitions."""
+_KEEPING: Final = 3600.0
+"""How often marks are committed anew: a broker forgets those of a group that is silent for a week."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,7 @@ class _Run:
         self._tell = tell
         self._done = dict(feed.positions)
         self._since = _Since(dict(feed.positions))
-        self._moved = self._asked = monotonic()
+        self._moved = self._asked = self._kept = monotonic()
         self._open: float | None = None
         """When the first record came that is not committed yet."""
 
@@ -139,7 +141,10 @@ class _Run:
             self._open = now if self._open is None else self._open
         if self._feed.caught_up and moved:
             self._feed.flush()
-        if self._open is not None and now - self._open >= self._patience:
+        if now - self._kept >= _KEEPING:
+            self._done.clear()
+            self._commit()
+        elif self._open is not None and now - self._open >= self._patience:
             self._commit()
         if now - self._since.began >= _BEAT:
             self._beat()
@@ -158,6 +163,7 @@ class _Run:
         self._feed.flush()
         self._outlet.commit({part: Mark(at, at) for part, at in moved.items()})
         self._done |= moved
+        self._kept = monotonic()
         self._since.counts.update(self._feed.taken())
         self._open = None
 
