@@ -19,7 +19,7 @@ __all__ = ["Gateway", "RemotePulsar"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemotePulsar:
-    """A Pulsar that somebody else runs."""
+    """A Pulsar that somebody else runs; with a token, clients of the gateway need one too."""
 
     service_url: str
     admin_url: str | None = None
@@ -96,7 +96,10 @@ class Gateway(Server):
         return where
 
     def _command_line(self) -> list[str]:
-        listen = ["--listen", self.bootstrap, "--metrics-listen", f"{LOOPBACK}:{self.port('metrics-port')}"]
+        asks = isinstance(self._pulsar, RemotePulsar) and self._pulsar.token_file is not None
+        # The port is open to everybody on this machine: who comes must have a token too.
+        address = f"sasl_plaintext://{self.bootstrap}" if asks else self.bootstrap
+        listen = ["--listen", address, "--metrics-listen", f"{LOOPBACK}:{self.port('metrics-port')}"]
         return [sys.executable, "-m", "penstock.cli", "gateway", *self._where(), *listen, *self._options]
 
     def _command(self, java: Java) -> list[str]:

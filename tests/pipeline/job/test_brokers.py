@@ -13,10 +13,12 @@ import pytest
 
 from penstock.brokers.kafka_offsets import KafkaOffsets
 from penstock.brokers.kafka_records import publish, scan
-from penstock.config import load
+from penstock.config import Secret, Security, load
+from penstock.contract.credentials import Client, Connection, options, reveal
 from penstock.embedded.gateway import Gateway
 from penstock.embedded.kafka import Kafka
 from penstock.embedded.pulsar import Pulsar
+from penstock.errors import Unreachable
 from penstock.events import CloudEvent, Json
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.bindings.pulsar import PulsarBinding
@@ -24,6 +26,7 @@ from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.deadletter import read_dead_letter
 from penstock.pipeline.deadletters import read_letters, restore_letters
 from penstock.pipeline.job import Job, JobOptions, Totals
+from penstock.pipeline.job.gateways import own_gateway
 from penstock.record import KafkaRecord, PulsarMessage
 from penstock.spark import events_from, read_events, read_records, rejects_from, to_records, write_events
 
@@ -109,9 +112,9 @@ class Shop:
             (self.folder / f"{name}.yaml").write_text(json.dumps(value), encoding="utf-8")
         return self
 
-    def run(self, spark: SparkSession, **options: Any) -> dict[str, Totals]:
+    def run(self, spark: SparkSession, **settings: Any) -> dict[str, Totals]:
         pipeline = load_pipeline(self.folder / "pipeline.yaml", context=load(start=self.folder).context())
-        with Job(pipeline, JobOptions(once=True, **options)) as job:
+        with Job(pipeline, JobOptions(once=True, **settings)) as job:
             job.prepare()
             job.run(spark)
             return job.totals
@@ -228,8 +231,8 @@ def _fields(record: KafkaRecord) -> dict[str, Any]:
 def test_from_pulsar_to_kafka_and_to_pulsar_in_every_dialect_with_a_group(
     tmp_path: Path, kafka: Kafka, pulsar: Pulsar, spark: SparkSession, client: Any
 ) -> None:
-    options = ("--groups-namespace", f"public/__routes_{uuid.uuid4().hex[:8]}", "--cursor-period", "0.5")
-    with Gateway(pulsar, options=options) as gateway:
+    flags = ("--groups-namespace", f"public/__routes_{uuid.uuid4().hex[:8]}")
+    with Gateway(pulsar, options=flags) as gateway:
         shop = Shop(tmp_path, kafka, pulsar, gateway.bootstrap).create("out", "dead", "pin", "pout")
         shop.write(
             "dead",
@@ -317,3 +320,18 @@ def _send_every_dialect(client: Any, topic: str) -> None:
     producer.send(sniffed)
     producer.send(b"{}", properties={**old, "CE-EventTime": "yesterday"}, **moment)
     producer.close()
+
+
+def test_the_gateway_of_a_job_asks_for_the_token_that_pulsar_asks_for(secured_pulsar: Pulsar) -> None:
+    known = Security(token=Secret(lambda: secured_pulsar.token("admin")), ca_file=secured_pulsar.ca_file)
+    pulsar = Connection(
+        address=secured_pulsar.service_url, admin=secured_pulsar.admin_url, tls=True, security=known
+    )
+    topic = f"persistent://public/default/{uuid.uuid4().hex}"
+    with own_gateway(pulsar, f"public/__penstock_{uuid.uuid4().hex[:8]}") as connection:
+        admin = KafkaOffsets(reveal(options(connection, Client.CONFLUENT_KAFKA)))
+        admin.create_topic(topic, partitions=1, replicas=1, settings={})
+        admin.commit("job", topic, {0: 0})
+        assert (admin.latest(topic), admin.committed("job", topic)) == ({0: 0}, {0: 0})
+        with pytest.raises(Unreachable):
+            KafkaOffsets({"bootstrap.servers": connection.address}).cluster()
