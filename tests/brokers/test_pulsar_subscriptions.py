@@ -21,7 +21,6 @@ STATS = {
             "subscriptions": {
                 "a/b c": {
                     "msgBacklog": 3,
-                    "type": "Shared",
                     "consumers": [{"consumerName": "c1", "clientVersion": "x", "address": "/1.2.3.4:5"}],
                 }
             }
@@ -86,7 +85,7 @@ def test_what_a_topic_holds_and_who_reads_it(client: PulsarSubscriptions, broker
     assert list(found) == [ORDERS]
     stats = found[ORDERS]
     reader = Consumer(name="c1", client="x", address="1.2.3.4:5")
-    cursor = Cursor(name="a/b c", backlog=3, type="Shared", consumers=(reader,), mark="12:3")
+    cursor = Cursor(name="a/b c", backlog=3, consumers=(reader,), mark="12:3")
     assert (stats.partitions, stats.entries, stats.backlogs()) == (2, 7, {"a/b c": 3})
     assert stats.parts == {
         0: TopicPart(topic=f"{ORDERS}-partition-0", entries=7, cursors=(cursor,)),

@@ -38,8 +38,6 @@ class Cursor:
     name: str
     backlog: int
     """Entries."""
-    type: str
-    """Exclusive, Shared, Failover or Key_Shared."""
     consumers: tuple[Consumer, ...] = ()
     mark: str | None = None
     """ledger:entry up to which everything is acknowledged; None if the broker does not tell."""
@@ -214,7 +212,6 @@ def _cursor(name: str, said: Mapping[str, Any], mark: Any) -> Cursor:
     return Cursor(
         name=name,
         backlog=max(0, whole(said.get("msgBacklog")) or 0),
-        type=str(said.get("type") or "-"),
         consumers=tuple(map(_consumer, consumers if isinstance(consumers, list) else ())),
         mark=None if mark is None else str(mark),
     )

@@ -125,10 +125,10 @@ def _move_group(
 
 
 def _refuse_active(cluster: Cluster, name: str) -> None:
-    state = next((group.state for group in cluster.kafka.groups() if group.name == name), "dead")
-    if state not in ("empty", "dead"):
+    group = next((group for group in cluster.kafka.groups() if group.name == name), None)
+    if group is not None and group.is_active:
         raise Refused(
-            f"group {name} is {state}: it has members",
+            f"group {name} is {group.state}: it has members",
             why="They would overwrite what is reset, and go on where they are.",
             next="stop its consumers first",
         )

@@ -80,11 +80,6 @@ class Reader:
     spots: tuple[Spot, ...]
 
     @property
-    def is_active(self) -> bool:
-        """Say whether somebody reads, or may."""
-        return self.state not in ("empty", "dead")
-
-    @property
     def topics(self) -> tuple[str, ...]:
         """The topics it reads."""
         return tuple(dict.fromkeys(spot.topic for spot in self.spots))
