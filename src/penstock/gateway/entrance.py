@@ -8,6 +8,7 @@ itself has no token, they act as the gateway.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,8 @@ from penstock.gateway.security.protocols import SecurityProtocol
 from penstock.gateway.server import Limits, Server
 
 __all__ = ["Entrance", "Listener"]
+
+log = logging.getLogger("penstock.gateway")
 
 _NO_TOKEN: Final = "not.a.token"
 
@@ -85,6 +88,7 @@ class Entrance:
             self._tasks.append(asyncio.create_task(self._certificate.follow(), name="certificate"))
         if any(each.protocol.has_sasl for each in self._listeners):
             await self._check_that_tokens_matter()
+            self._warn_of_open_tokens()
             self._tasks.append(asyncio.create_task(self._accounts.sweep(), name="accounts"))
         unasked = [each for each in self._listeners if not each.protocol.has_sasl]
         if unasked and not self._trusts_clients:
@@ -119,6 +123,11 @@ class Entrance:
                 next="give it by --tls-cert-file FILE and its key by --tls-key-file FILE",
             )
         return ServerCertificate(certificate, key)
+
+    def _warn_of_open_tokens(self) -> None:
+        for each in self._listeners:
+            if each.protocol is SecurityProtocol.SASL_PLAINTEXT:
+                log.warning("tokens can be read on the way to %s; next: listen with sasl_ssl", each)
 
     async def _check_that_tokens_matter(self) -> None:
         """Refuse to ask for tokens that nobody looks at: it would seem safe and let everybody in."""

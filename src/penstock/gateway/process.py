@@ -160,7 +160,18 @@ class Gateway:
         self._accounts = Accounts(
             backend, default_namespace=options.default_namespace, limit=options.max_principals
         )
-        self._entrance = Entrance(
+        self._entrance = self._entrance_to(backend)
+        self._servers: list[Server] = []
+        self._health = Health(
+            {"/metrics": self._metrics_page, "/healthz": self._healthz, "/readyz": self._readyz}
+        )
+        self._preparing: asyncio.Task[None] | None = None
+        self.serving = False
+        """Whether it is ready for clients."""
+
+    def _entrance_to(self, backend: Backend) -> Entrance:
+        options = self.options
+        return Entrance(
             options.listeners,
             backend,
             self._accounts,
@@ -170,13 +181,6 @@ class Gateway:
             limits=options.limits,
             observer=self.metrics,
         )
-        self._servers: list[Server] = []
-        self._health = Health(
-            {"/metrics": self._metrics_page, "/healthz": self._healthz, "/readyz": self._readyz}
-        )
-        self._preparing: asyncio.Task[None] | None = None
-        self.serving = False
-        """Whether it is ready for clients."""
 
     # The life
 
@@ -190,6 +194,8 @@ class Gateway:
                 prepare_request(key, HANDLERS[key].highest)
             if self.options.metrics is not None:
                 self.metrics_address = await _listen(self._health.start, self.options.metrics)
+            if self.options.trust_clients and self.options.token is not None:
+                log.warning("clients that do not say who they are act with all rights of the gateway's token")
             await self._entrance.open()
             for listener in self.options.listeners:
                 await self._listen_on(listener)
