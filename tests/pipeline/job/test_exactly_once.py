@@ -1,0 +1,192 @@
+"""Nothing lost, nothing twice: drivers, workers, loops and brokers are killed at random moments.
+
+Readers that see only what is committed find every event once, however often a range was begun.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock.embedded.kafka import Kafka
+from penstock.events import CloudEvent
+from penstock.events.bindings.kafka import KafkaBinding
+from penstock.pipeline.deadletter import read_dead_letter
+from penstock.pipeline.job import Job, JobOptions, Progress, Watcher, job_of
+from penstock.record import KafkaRecord
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(1800)]
+Make = Callable[..., Any]
+Kill = Callable[[Any], None]
+UNCHECKED = {"check": "none"}
+ROUNDS = int(os.environ.get("SOAK_ROUNDS", "50"))
+
+
+def record(number: int) -> KafkaRecord:
+    attributes = {"id": f"e-{number}", "source": "/s", "type": "t", "datacontenttype": "application/json"}
+    return KafkaBinding().encode(CloudEvent(attributes, b'{"n": %d}' % number), key=b"k%d" % number)
+
+
+def events_with_poison(events: int) -> Iterator[KafkaRecord]:
+    for number in range(events):
+        yield record(number)
+        if number % 100 == 0:
+            yield KafkaRecord(value=b"poison-%d" % number)
+
+
+def assert_every_event_is_there_once(shop: Any, events: int) -> None:
+    found = Counter(KafkaBinding().decode(each).id for each in shop.read("out"))
+    assert found == Counter(f"e-{number}" for number in range(events))
+    letters = (read_dead_letter(KafkaBinding().decode(each)) for each in shop.read("dead"))
+    dead = Counter(letter.record.value for letter in letters)
+    assert dead == Counter(b"poison-%d" % number for number in range(0, events, 100))
+
+
+# Who is killed
+
+
+def the_driver(running: Any) -> None:
+    """Its Java and the workers live on for a moment, and write."""
+    running.process.send_signal(signal.SIGKILL)
+    assert running.ended() == -signal.SIGKILL
+
+
+def everybody(running: Any) -> None:
+    processes = [running.process, *psutil.Process(running.process.pid).children(recursive=True)]
+    for process in processes:
+        process.send_signal(signal.SIGKILL)
+    assert running.ended() == -signal.SIGKILL
+
+
+def a_worker(running: Any) -> None:
+    """Spark gives its ranges to somebody else; the job goes on."""
+    children = psutil.Process(running.process.pid).children(recursive=True)
+    workers = [child for child in children if "pyspark.daemon" in " ".join(child.cmdline())]
+    leaves = [worker for worker in workers if not worker.children()]
+    for worker in leaves or workers:
+        worker.send_signal(signal.SIGKILL)
+
+
+def killed(shop: Any, kill: Kill, engine: str, moments: random.Random, *, batch: int) -> Any:
+    running = shop.spawn("run", "--engine", engine, "--max-offsets", str(batch))
+    running.until(r"batch \d+ ")
+    threading.Event().wait(moments.random() * 0.5)
+    kill(running)
+    return running
+
+
+def finished(shop: Any, engine: str) -> None:
+    last = shop.spawn("run", "--engine", engine, "--once", "-o", "json")
+    assert last.ended() == 0, last.told()
+
+
+def test_drivers_and_workers_that_are_killed_write_nothing_twice(project: Make) -> None:
+    events, moments = 20_000, random.Random(7)
+    shop = project().create(partitions=2).write(UNCHECKED)
+    shop.produce(events_with_poison(events))
+    first = killed(shop, a_worker, "fused", moments, batch=500)
+    first.until(r"batch \d+ ", times=3)
+    everybody(first)
+    killed(shop, the_driver, "fused", moments, batch=500)
+    finished(shop, "fused")
+    assert_every_event_is_there_once(shop, events)
+
+
+def test_loops_that_are_killed_write_nothing_twice(project: Make) -> None:
+    kill_loops(project, rounds=4)
+
+
+def kill_loops(project: Make, rounds: int, each: int = 4000) -> None:
+    """Kill a loop while it works on what has just come, several times."""
+    moments, events = random.Random(rounds), events_with_poison((rounds + 1) * each)
+    shop = project().create(partitions=2).write(UNCHECKED)
+    for _ in range(rounds):
+        shop.produce(islice(events, each))
+        running = shop.spawn("run", "--engine", "loop")
+        running.until(r"batch \d+ ")
+        shop.produce(islice(events, each // 4))
+        threading.Event().wait(moments.random() * 0.2)
+        the_driver(running)
+    shop.produce(events)
+    finished(shop, "loop")
+    assert_every_event_is_there_once(shop, (rounds + 1) * each)
+
+
+def test_a_second_loop_takes_over_and_the_first_says_so(project: Make) -> None:
+    shop, numbers = project().create().write(UNCHECKED), count()
+    shop.produce([record(next(numbers))])
+    first = shop.spawn("run", "--engine", "loop")
+    first.until(r"batch 0 ")
+    second = shop.spawn("run", "--engine", "loop", "--until-idle", "--idle", "5")
+    end = time.monotonic() + 120
+    while first.process.poll() is None:
+        assert time.monotonic() < end, first.told()
+        shop.produce([record(next(numbers))])
+    assert first.ended() == 1
+    assert "took over" in first.told()
+    assert second.ended() == 0, second.told()
+    found = Counter(KafkaBinding().decode(each).id for each in shop.read("out"))
+    assert found == Counter(f"e-{number}" for number in range(next(numbers)))
+
+
+class Restart(Watcher):
+    """Restarts the broker after the first batch, and ends the job when everything was read."""
+
+    def __init__(self, job: Job, restart: threading.Thread, records: int) -> None:
+        self.job, self.restart, self.records = job, restart, records
+
+    def batch(self, progress: Progress) -> None:
+        if not self.restart.ident:
+            self.restart.start()
+        if sum(totals.counts["n_in"] for totals in self.job.totals.values()) >= self.records:
+            self.job.stop()
+
+
+def test_a_broker_that_restarts_loses_nothing_and_repeats_nothing(project: Make, tmp_path: Path) -> None:
+    with Kafka(data=tmp_path / "kafka") as own:
+        shop = project(servers={"kafka": own}).create(partitions=2).write(UNCHECKED)
+        shop.produce(map(record, range(3000)))
+
+        def restart() -> None:
+            own.stop()
+            own.start()
+            shop.produce(map(record, range(3000, 6000)))
+
+        with job_of(shop.pipeline(), JobOptions(engine="loop")) as job:
+            job.prepare()
+            job.watch(Restart(job, threading.Thread(target=restart), 6000))
+            job.run()
+        found = Counter(KafkaBinding().decode(each).id for each in shop.read("out"))
+        assert found == Counter(f"e-{number}" for number in range(6000))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kill", [the_driver, everybody, a_worker])
+def test_kills_over_and_over_write_nothing_twice(project: Make, kill: Kill) -> None:
+    rounds = max(1, ROUNDS // 3)
+    events, moments = 2000 * rounds, random.Random(rounds)
+    shop = project().create(partitions=4).write(UNCHECKED)
+    shop.produce(events_with_poison(events))
+    for _ in range(rounds):
+        running = killed(shop, kill, "fused", moments, batch=500)
+        if kill is a_worker:
+            running.until(r"batch \d+ ", times=3)
+            everybody(running)
+    finished(shop, "fused")
+    assert_every_event_is_there_once(shop, events)
+
+
+@pytest.mark.soak
+def test_loops_that_are_killed_over_and_over_write_nothing_twice(project: Make) -> None:
+    kill_loops(project, ROUNDS)
