@@ -35,9 +35,7 @@ class RemotePulsar:
             "--pulsar-token-file": self.token_file,
             "--pulsar-ca-file": self.ca_file,
         }
-        words = [word for flag, value in rows.items() if value is not None for word in (flag, str(value))]
-        # On loopback, for the one who has the token: its clients need none of their own.
-        return words if self.token_file is None else [*words, "--trust-clients"]
+        return [word for flag, value in rows.items() if value is not None for word in (flag, str(value))]
 
 
 class Gateway(Server):

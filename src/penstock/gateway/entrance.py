@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +42,14 @@ class Listener:
     advertised: Host | None = None
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can connect."""
+        try:
+            return ip_address(self.address.name).is_loopback
+        except ValueError:
+            return self.address.name == "localhost"
+
     def __str__(self) -> str:
         """Write it as an operator does."""
         return f"{self.protocol}://{self.address}"
@@ -62,6 +71,7 @@ class Entrance:
         accounts: Accounts,
         *,
         trusts_clients: bool,
+        lends_token: bool = False,
         certificate: Path | None = None,
         key: Path | None = None,
         limits: Limits | None = None,
@@ -71,6 +81,7 @@ class Entrance:
         self._backend = backend
         self._accounts = accounts
         self._trusts_clients = trusts_clients
+        self._lends_token = lends_token
         self._files = (certificate, key)
         self._limits = limits or Limits()
         self._observer = observer
@@ -88,8 +99,8 @@ class Entrance:
             self._tasks.append(asyncio.create_task(self._certificate.follow(), name="certificate"))
         if any(each.protocol.has_sasl for each in self._listeners):
             await self._check_that_tokens_matter()
-            self._warn_of_open_tokens()
             self._tasks.append(asyncio.create_task(self._accounts.sweep(), name="accounts"))
+        self._warn()
         unasked = [each for each in self._listeners if not each.protocol.has_sasl]
         if unasked and not self._trusts_clients:
             self._nobody = await self._serve_nobody(unasked[0])
@@ -124,10 +135,12 @@ class Entrance:
             )
         return ServerCertificate(certificate, key)
 
-    def _warn_of_open_tokens(self) -> None:
+    def _warn(self) -> None:
         for each in self._listeners:
-            if each.protocol is SecurityProtocol.SASL_PLAINTEXT:
+            if each.protocol is SecurityProtocol.SASL_PLAINTEXT and not each.is_local:
                 log.warning("tokens can be read on the way to %s; next: listen with sasl_ssl", each)
+            if self._lends_token and not each.protocol.has_sasl:
+                log.warning("who comes to %s acts with all rights of the gateway's token", each)
 
     async def _check_that_tokens_matter(self) -> None:
         """Refuse to ask for tokens that nobody looks at: it would seem safe and let everybody in."""

@@ -176,6 +176,7 @@ class Gateway:
             backend,
             self._accounts,
             trusts_clients=options.has_own_clients,
+            lends_token=options.trust_clients and options.token is not None,
             certificate=options.tls_certificate,
             key=options.tls_key,
             limits=options.limits,
@@ -194,8 +195,6 @@ class Gateway:
                 prepare_request(key, HANDLERS[key].highest)
             if self.options.metrics is not None:
                 self.metrics_address = await _listen(self._health.start, self.options.metrics)
-            if self.options.trust_clients and self.options.token is not None:
-                log.warning("clients that do not say who they are act with all rights of the gateway's token")
             await self._entrance.open()
             for listener in self.options.listeners:
                 await self._listen_on(listener)

@@ -305,6 +305,25 @@ def test_too_many_names_in_a_request_end_it(caplog: pytest.LogCaptureFixture) ->
 # TLS
 
 
+def test_what_an_operator_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    addresses = {
+        "0.0.0.0": SecurityProtocol.SASL_PLAINTEXT,
+        "::1": SecurityProtocol.SASL_PLAINTEXT,
+        "localhost": SecurityProtocol.SASL_PLAINTEXT,
+        "kafka": SecurityProtocol.PLAINTEXT,
+    }
+    listeners = [Listener(address=Host(name, 1), protocol=each) for name, each in addresses.items()]
+    nothing: Any = None
+    for lends in (True, False):
+        Entrance(listeners, nothing, nothing, trusts_clients=True, lends_token=lends)._warn()
+    said = [record.getMessage().partition(";")[0] for record in caplog.records]
+    assert said == [
+        "tokens can be read on the way to sasl_plaintext://0.0.0.0:1",
+        "who comes to plaintext://kafka:1 acts with all rights of the gateway's token",
+        "tokens can be read on the way to sasl_plaintext://0.0.0.0:1",
+    ]
+
+
 def test_a_listener_with_tls_needs_a_certificate() -> None:
     listener = Listener(address=Host("127.0.0.1", 0), protocol=SecurityProtocol.SSL)
     nothing: Any = None
