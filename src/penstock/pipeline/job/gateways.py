@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.config import Security
 from penstock.contract import ResolvedOperation
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Gateways", "own_gateway"]
+
+_FLAGS: Final = ("--no-auto-create", "--groups-partitions", "1", "--cursor-period", "0.5")
+"""Topics are the contract's; a group needs one partition; its cursor moves before a short job has ended."""
 
 
 class Gateways:
@@ -82,8 +85,7 @@ def own_gateway(pulsar: Connection, namespace: str) -> Iterator[Connection]:
             token_file=token_file,
             ca_file=pulsar.security.ca_file,
         )
-        options = ("--no-auto-create", "--groups-namespace", namespace, "--groups-partitions", "1")
-        with Gateway(remote, options=options) as gateway:
+        with Gateway(remote, options=(*_FLAGS, "--groups-namespace", namespace)) as gateway:
             address = gateway.bootstrap
             if token is None:
                 yield Connection(address=address)
