@@ -7,13 +7,17 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from penstock.cli.demo.account import _channel
-from penstock.cli.demo.orders import Fate, number_of, orders
+from penstock.cli.demo.orders import Fate, number_of, number_of_id, orders
 from penstock.errors import EventError
 from penstock.events.bindings.kafka import KafkaBinding
+from penstock.testing import run_route
+
+SHOP = Path(__file__).parents[2] / "examples" / "shop"
 
 
 def test_orders_have_a_known_fate() -> None:
@@ -24,6 +28,20 @@ def test_orders_have_a_known_fate() -> None:
         if order.fate is not Fate.DEAD:
             data = KafkaBinding().decode(order.record).json()
             assert (data["total"] >= 100) == (order.fate is Fate.LARGE)
+
+
+def test_small_orders_are_shipped_on_pulsar() -> None:
+    small = next(order for order in orders(10, "orders.placed") if order.fate is Fate.SMALL)
+    trial = run_route(SHOP / "both-brokers.yaml", [small.record])
+    (sent,) = trial.sent
+    assert (sent.channel, sent.record.key) == ("shipments", b"o-%d" % small.number)
+    assert sent.event is not None
+    assert number_of_id(sent.event.get("causationid")) == small.number
+    assert sent.event.json() == {
+        "order": f"o-{small.number}",
+        "parcel": f"p-o-{small.number}",
+        "carrier": "pigeon",
+    }
 
 
 def test_malformed_orders_differ() -> None:
