@@ -98,6 +98,7 @@ SAME_TESTS = (
     "tests/wire/pulsar/test_entry.py",
     "tests/gateway/test_mapping.py",
     "tests/gateway/test_mapping_fuzz.py",
+    "tests/pipeline/fused/test_machine.py",
 )
 
 

@@ -5,7 +5,7 @@ A row whose data is certainly JSON is `valid`; of every other row the reference 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
     Rows = NDArray[np.int64]
 
-__all__ = ["Found", "Path", "Texts", "can_scan", "find_paths", "texts_at"]
+__all__ = ["Found", "Path", "Texts", "can_scan", "find_paths", "texts_at", "trie_of"]
 
 Path = tuple[Step, ...]
 
@@ -102,19 +102,27 @@ def texts_at(texts: Texts, there: Mask) -> pa.StringArray:
 @lru_cache(maxsize=64)
 def _trie(paths: frozenset[Path]) -> tuple[NDArray[np.int64], NDArray[np.uint8], Mapping[Path, int]]:
     """Write paths as the kernel reads them."""
-    ordered = sorted(paths, key=repr)
-    prefixes = dict.fromkeys(path[:length] for path in ordered for length in range(len(path) + 1)) or {(): 0}
+    slots = {path: number for number, path in enumerate(sorted(paths, key=repr))}
+    names = bytearray()
+
+    def place(name: bytes) -> tuple[int, int]:
+        names.extend(name)
+        return len(names) - len(name), len(name)
+
+    numbers = trie_of(slots, place)
+    return np.array(numbers, dtype=np.int64), np.frombuffer(bytes(names), dtype=np.uint8), slots
+
+
+def trie_of(slots: Mapping[Path, int], place: Callable[[bytes], tuple[int, int]]) -> tuple[int, ...]:
+    """Write paths, each with its slot, as `wire.kernels.json` reads them; `place` puts a name somewhere."""
+    prefixes = dict.fromkeys(path[:length] for path in slots for length in range(len(path) + 1)) or {(): 0}
     nodes = {prefix: 2 * number for number, prefix in enumerate(sorted(prefixes, key=len))}
-    slots = {path: number for number, path in enumerate(ordered)}
     numbers: list[int] = [n for prefix in nodes for n in (-1, slots.get(prefix, -1))]
-    names = b""
     for prefix, node in nodes.items():
         if prefix:
             step, parent = prefix[-1], nodes[prefix[:-1]]
             edge, following = len(numbers), numbers[parent]
-            name = step.encode() if isinstance(step, str) else b""
-            place = len(names) if isinstance(step, str) else step
-            numbers += [int(isinstance(step, int)), place, len(name), node, following]
+            where, size = place(step.encode()) if isinstance(step, str) else (step, 0)
+            numbers += [int(isinstance(step, int)), where, size, node, following]
             numbers[parent] = edge
-            names += name
-    return np.array(numbers, dtype=np.int64), np.frombuffer(names, dtype=np.uint8), slots
+    return tuple(numbers)

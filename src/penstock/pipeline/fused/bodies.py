@@ -27,6 +27,7 @@ from penstock.wire.kernels.records import (
     HEADER_FIELDS,
     locate_headers,
     locate_records,
+    record_starts,
 )
 
 __all__ = ["Body", "Skip", "bodies_of", "corrupt"]
@@ -48,6 +49,27 @@ class Body:
     first: int
     """Offsets count from that of the batch."""
     end: int
+
+    @classmethod
+    def whole(cls, records: ByteArray, count: int) -> Body:
+        """Take records that were made here, all of them."""
+        return cls(
+            records=records,
+            count=count,
+            base_offset=0,
+            base_timestamp=0,
+            append_timestamp=None,
+            first=0,
+            end=count,
+        )
+
+    def starts(self) -> IntArray:
+        """Give where the records of the range begin; RecordsError if the bytes are no records."""
+        starts = np.empty(self.count, np.int64)
+        found = record_starts(self.records, self.count, self.first, self.end, starts)
+        if found < 0:
+            raise corrupt(-1, self.base_offset)
+        return starts[:found]
 
     def arrow(self, starts: IntArray, topic: str, partition: int) -> pa.RecordBatch:
         """Give the records that begin at `starts` as a stage takes them."""

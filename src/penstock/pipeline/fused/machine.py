@@ -1,7 +1,7 @@
 """A program at work on fetched batches: record bytes in, bodies of batches out, no Spark and no socket.
 
-Records of which the kernel is not certain go through the stage itself, all of a fetch at once; their records
-take the places in the order that they would have had.
+Records of which the kernel is not certain go through the stage itself, all of a fetch at once; what they
+become takes the places in the order that it would have had.
 """
 
 from __future__ import annotations
@@ -10,29 +10,32 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-
 from penstock.pipeline.fused.bodies import Body, Skip, bodies_of, corrupt
+from penstock.pipeline.fused.interpreter import Interpreter
 from penstock.pipeline.fused.outbox import Outbox, Output, Pick, Put
 from penstock.pipeline.fused.program import Program
+from penstock.pipeline.fused.shadow import Shadow
+from penstock.pipeline.fused.slow import Place, SlowPath, Written
 from penstock.pipeline.outgoing import COUNTERS
 from penstock.pipeline.stage import Stage
-from penstock.record import KafkaRecord
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka.record_batch import read_batches
-from penstock.wire.kernels.records import record_starts
+from penstock.wire.kernels.routing import layout as at
 
 __all__ = ["Machine", "Output"]
 
 BATCH_BYTES = 512 * 1024
 INFLATED = 64 << 20
 """Bytes that a compressed batch may inflate to."""
+_OWN_COUNTERS = ("n_slow", "n_shadow", "n_different")
+_COUNTED = {"n_in": at.X_IN, "n_out": at.X_OUT, "n_unmatched": at.X_UNMATCHED, "n_dropped": at.X_DROPPED}
 
 
 class Machine:
     """Runs one program; `partitions` says how many each of its targets has.
 
-    `put` is given each batch as soon as it is full, and must be done with its bytes when it returns.
+    `put` is given each batch as soon as it is full, and must be done with its bytes when it returns. With
+    `shadow` one of so many records is also routed by the stage, and a difference is counted and logged.
     """
 
     def __init__(
@@ -45,13 +48,15 @@ class Machine:
         batch_bytes: int = BATCH_BYTES,
         pick: Pick | None = None,
         inflated: int = INFLATED,
+        shadow: int = 0,
     ) -> None:
-        self.counts: Counter[str] = Counter(dict.fromkeys((*COUNTERS, "n_slow"), 0))
-        self._stage = stage
+        self.counts: Counter[str] = Counter(dict.fromkeys((*COUNTERS, *_OWN_COUNTERS), 0))
         self._inflated = inflated
-        self._numbers = {(target.sink, target.topic): n for n, target in enumerate(program.targets)}
+        self._slow_path = SlowPath(program, stage)
         limits = [target.limit for target in program.targets]
         self._outbox = Outbox(partitions, limits, put, batch_bytes=batch_bytes, pick=pick)
+        self._interpreter = Interpreter(program, self._outbox)
+        self._shadow = Shadow(program, self._slow_path, shadow, batch_bytes) if shadow else None
 
     def feed(
         self,
@@ -68,9 +73,18 @@ class Machine:
         Control batches, and those that `skip` names, are passed over. Raises RecordsError for bytes that are
         no batches or no records.
         """
-        now = time.time_ns() // 1000
-        for body in bodies_of(data, first, end, skip, self._inflated):
-            self._slowly(body, topic, partition, now)
+        place = Place(topic, partition, time.time_ns() // 1000)
+        bodies = list(bodies_of(data, first, end, skip, self._inflated))
+        waiting: dict[tuple[int, int], list[Written]] = {}
+        for number, body in enumerate(bodies):
+            self._interpreter.begin(body)
+            while (status := self._interpreter.go()) == at.SLOW:
+                self._slow(bodies, number, place, waiting)
+            if status == at.BROKEN:
+                raise corrupt(partition, body.base_offset)
+        self._count()
+        if self._shadow is not None:
+            self.counts.update(self._shadow.compare(bodies, place))
         behind = [batch.base_offset + batch.last_offset_delta + 1 for batch in read_batches(data)]
         return max([first, *(min(offset, end) for offset in behind)])
 
@@ -78,17 +92,34 @@ class Machine:
         """Put what is waiting."""
         self._outbox.flush()
 
-    def _slowly(self, body: Body, topic: str, partition: int, now: int) -> None:
-        starts = np.empty(body.count, np.int64)
-        found = record_starts(body.records, body.count, body.first, body.end, starts)
-        if found < 0:
-            raise corrupt(partition, body.base_offset)
-        *rows, counted = self._stage.process(
-            body.arrow(starts[:found], topic, partition), now=now
-        ).to_pylist()
-        for row in rows:
-            headers = tuple((pair["key"], pair["value"]) for pair in row["headers"])
-            record = KafkaRecord(key=row["key"], value=row["value"], headers=headers)
-            self._outbox.add(self._numbers[row["sink"], row["topic"]], record)
-        self.counts.update({name: counted[name] for name in COUNTERS})
-        self.counts["n_slow"] += found
+    def _slow(
+        self, bodies: Sequence[Body], number: int, place: Place, waiting: dict[tuple[int, int], list[Written]]
+    ) -> None:
+        """Write what the record becomes at which the kernel stopped, and go behind it."""
+        here = (number, int(self._interpreter.state[at.X_POS]))
+        if here not in waiting:
+            waiting.update(self._looked_ahead(bodies, number, place))
+        for target, record in waiting.pop(here):
+            self._outbox.add(target, record)
+        self._interpreter.pass_over()
+
+    def _looked_ahead(
+        self, bodies: Sequence[Body], number: int, place: Place
+    ) -> dict[tuple[int, int], list[Written]]:
+        """Route every record that is not certain from here on: one call of the stage for all of them."""
+        rows = [(bodies[number], self._interpreter.look_ahead())]
+        with self._interpreter.elsewhere():
+            for body in bodies[number + 1 :]:
+                self._interpreter.begin(body)
+                rows.append((body, self._interpreter.look_ahead()))
+        written, counted = self._slow_path.written(rows, place)
+        self.counts.update(counted)
+        self.counts["n_slow"] += len(written)
+        keys = [(number + n, start) for n, (_, starts) in enumerate(rows) for start in starts.tolist()]
+        return dict(zip(keys, written, strict=True))
+
+    def _count(self) -> None:
+        state = self._interpreter.state
+        for name, place in _COUNTED.items():
+            self.counts[name] += int(state[place])
+            state[place] = 0

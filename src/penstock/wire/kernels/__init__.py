@@ -2,7 +2,7 @@
 
 | module    | what is in it                                                             |
 |-----------|---------------------------------------------------------------------------|
-| jit       | `kernel`, the decorator; the types of a signature; `cache_misses`         |
+| jit       | `kernel` and `inner`, the decorators; types of a signature; `cache_misses` |
 | varint    | `read_varint`, `write_varint` (zigzag), `read_uvarint`, `write_uvarint`    |
 | copying   | `copy` of a range, `write_u32`                                            |
 | protobuf  | `read_field`, `scan`: fields of a message without objects                 |
@@ -11,6 +11,9 @@
 | hashing   | `murmur2`, `partition_of`: Kafka's default partitioner                    |
 | checksum  | `crc32c` of a buffer, by instruction; `crc32c_range` inside kernels       |
 | json      | `scan_json`: whole values validated, paths found; loaded by its users only |
+| records   | the records of a Kafka batch, where they stand; loaded by its users only   |
+| sha256    | `sha256_hex`; loaded by its users only                                    |
+| routing   | events from record bytes to record bytes; loaded by its users only        |
 
 Rules: arrays of uint8 and 64-bit signed integers only; one signature each, compiled at import and
 kept in Numba's cache (NUMBA_CACHE_DIR, else beside the source, else in the user's cache folder);

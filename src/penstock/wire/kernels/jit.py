@@ -33,6 +33,7 @@ __all__ = [
     "ByteArray",
     "IntArray",
     "cache_misses",
+    "inner",
     "kernel",
     "kernels",
 ]
@@ -55,6 +56,8 @@ PAIR = types.UniTuple(types.int64, 2)
 # from kernel to kernel costs two atomic operations per array, and the mapping is three to six times slower.
 _OPTIONS = {"nogil": True, "_nrt": False, "forceinline": True}
 
+_NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _stamps: dict[int, str] = {}
 _kernels: dict[str, Any] = {}
@@ -68,14 +71,31 @@ def kernel(
     A large kernel that several others call is better not put into each of them: `inline` says so.
     """
 
-    def make(function: _Function) -> _Function:
-        options = _OPTIONS | {"boundscheck": boundscheck, "forceinline": inline}
+    return _maker(_compile, signature, _OPTIONS | {"boundscheck": boundscheck, "forceinline": inline})
+
+
+def inner(
+    signature: Any, *, boundscheck: bool = True, inline: bool = True
+) -> Callable[[_Function], _Function]:
+    """Make a part of kernels, which only they call: compiled with the first of them, and cached inside it.
+
+    A process that finds those kernels in the cache has nothing to do for their parts. With `inline` the part
+    is put into its callers before they are compiled, else it is compiled and linked with them.
+    """
+    options = _OPTIONS | _NO_WRAPPERS | {"boundscheck": boundscheck, "forceinline": False}
+    return _maker(_insert if inline else _postpone, signature, options)
+
+
+def _maker(
+    make: Callable[..., Any], signature: Any, options: dict[str, bool]
+) -> Callable[[_Function], _Function]:
+    def decorate(function: _Function) -> _Function:
         stamp = _stamp(function, f"{signature}{options}")
-        made = function if config.DISABLE_JIT else _compile(function, signature, options, stamp)
+        made = function if config.DISABLE_JIT else make(function, signature, options, stamp)
         _stamps[id(made)] = stamp
         return cast(_Function, made)
 
-    return make
+    return decorate
 
 
 def kernels() -> dict[str, Any]:
@@ -102,6 +122,26 @@ def _compile(function: Any, signature: Any, options: dict[str, bool], stamp: str
             raise
         made = njit(signature, **options)(function)
     _kernels[name] = made
+    return made
+
+
+def _insert(function: Any, signature: Any, options: dict[str, bool], stamp: str) -> Any:
+    """Give a function whose source becomes part of its callers."""
+    return njit(inline="always", **options)(function)
+
+
+def _postpone(function: Any, signature: Any, options: dict[str, bool], stamp: str) -> Any:
+    """Give a function that is compiled for its signature when a kernel that calls it is compiled."""
+    made = njit(**options)(function)
+    template_of = made.get_call_template
+
+    def get_call_template(args: Any, kws: Any) -> Any:
+        if not made.signatures:
+            made.compile(signature)
+            made.disable_compile()
+        return template_of(args, kws)
+
+    made.get_call_template = get_call_template
     return made
 
 

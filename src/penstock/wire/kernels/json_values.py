@@ -7,7 +7,7 @@ from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray
 from penstock.wire.kernels.json_tokens import NOT_JSON, UNSURE, number_end
 from penstock.wire.kernels.varint import byte_at
 
-__all__ = ["MAX_DIGITS", "gather", "read_decimals"]
+__all__ = ["MAX_DIGITS", "gather", "read_decimal", "read_decimals"]
 
 MAX_DIGITS = 15
 """So many digits survive a double: two such decimals compare as their doubles do."""
@@ -17,7 +17,7 @@ _POINT = 0x2E
 
 
 @kernel(INT(BYTES, INT, INT, INTS, INT))
-def _read_decimal(data: ByteArray, pos: int, end: int, digits: IntArray, row: int) -> int:
+def read_decimal(data: ByteArray, pos: int, end: int, digits: IntArray, row: int) -> int:
     """Read data[pos:end], put its digits as one integer into digits[row]; give how many follow the point."""
     if number_end(data, pos, end) != end:
         return NOT_JSON
@@ -49,7 +49,7 @@ def read_decimals(
     """
     for i in range(len(starts)):
         if sizes[i] >= 0:
-            scales[i] = _read_decimal(data, starts[i], starts[i] + sizes[i], digits, i)
+            scales[i] = read_decimal(data, starts[i], starts[i] + sizes[i], digits, i)
     return len(starts)
 
 

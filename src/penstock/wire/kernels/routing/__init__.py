@@ -1,1 +1,22 @@
-"""An interpreter that routes CloudEvents from record bytes to record bytes: one kernel for all programs."""
+"""An interpreter that routes CloudEvents from record bytes to record bytes: one kernel for all programs.
+
+| module     | what is in it                                                                  |
+|------------|--------------------------------------------------------------------------------|
+| layout     | where everything stands in the arrays: program, work, boxes, state             |
+| boxes      | the records that wait for their batch, by target and partition                 |
+| texts      | texts in one of two buffers: compared, judged, copied, escaped                 |
+| grammar    | what is certainly a reference, a timestamp, a match of a pattern               |
+| memory     | texts that somebody has judged already                                         |
+| attributes | the attributes of the record at hand                                           |
+| headers    | the attributes of binary mode                                                  |
+| envelope   | the attributes of structured mode, JSON format                                 |
+| conditions | the opcodes of conditions, in three-valued logic                               |
+| values     | operands as texts: constants, attributes, paths                                |
+| changes    | the values that a route sets, and what differs then                            |
+| emission   | the record that leaves, its size first                                         |
+| run        | the loop over the records of a batch                                           |
+
+One-sided: a record is kept or dropped only where that is certain. Anything else stops the loop at the record,
+and somebody who knows everything decides; then the loop goes on behind it. Only `run` and `remember` and the
+slots of `boxes` are called from outside; all else is part of them.
+"""

@@ -6,7 +6,7 @@ a row for each slot. Slots are handed out as they are needed and emptied by the 
 
 from __future__ import annotations
 
-from penstock.wire.kernels.jit import INT, INTS, IntArray, kernel
+from penstock.wire.kernels.jit import INT, INTS, IntArray, inner, kernel
 
 __all__ = [
     "B_CAPACITY",
@@ -70,7 +70,7 @@ def slot_row(box: IntArray, slot: int) -> int:
     return int(box[B_SLOTS_AT]) + slot * S_SLOT
 
 
-@kernel(INT(INTS, INT, INT))
+@inner(INT(INTS, INT, INT))
 def _taken(box: IntArray, target: int, partition: int) -> int:
     """Take a new slot for a partition; NO_ROOM if none is free."""
     slot = box[B_TAKEN]
@@ -89,7 +89,7 @@ def _taken(box: IntArray, target: int, partition: int) -> int:
     return int(slot)
 
 
-@kernel(INT(INTS, INT, INT, INT))
+@kernel(INT(INTS, INT, INT, INT), inline=False)
 def slot_for(box: IntArray, target: int, partition: int, size: int) -> int:
     """Give the slot of a partition if it has so many bytes left; NO_ROOM says that it must be emptied."""
     slot = box[box[B_HEAD + target * B_TARGET + B_WHERE] + partition]

@@ -1,0 +1,124 @@
+"""The routing kernel with a program in it: begins on a body, goes on until something stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from penstock.pipeline.fused.bodies import Body
+from penstock.pipeline.fused.judge import verdict_on
+from penstock.pipeline.fused.outbox import Outbox
+from penstock.pipeline.fused.program import Program
+from penstock.wire.buffer import as_array
+from penstock.wire.kernels import IntArray
+from penstock.wire.kernels.json import FIELDS, STACK_SIZE
+from penstock.wire.kernels.routing import layout as at
+from penstock.wire.kernels.routing.memory import remember
+from penstock.wire.kernels.routing.run import run
+
+__all__ = ["Interpreter"]
+
+_SCRATCH = 64 * 1024
+_PATIENCE = 8
+"""So often a record may stop the loop; texts that push each other out would stop it for ever."""
+
+
+class Interpreter:
+    """One kernel at work; what it writes goes to an outbox."""
+
+    def __init__(self, program: Program, outbox: Outbox) -> None:
+        self.state: IntArray = np.zeros(at.STATE_SIZE, np.int64)
+        self._outbox = outbox
+        self._code = np.array(program.code, np.int64)
+        room = at.MEMORY_ROWS * at.MEMORY_TEXT + _SCRATCH
+        self._pool = np.concatenate([np.frombuffer(program.pool, np.uint8), np.zeros(room, np.uint8)])
+        self._memory = np.full(at.MEMORY_ROWS * at.M_ROW, -1, np.int64)
+        self._trie = np.array(program.trie, np.int64)
+        self._work = np.zeros(at.WORK_SIZE, np.int64)
+        self._found = np.zeros(max(program.slots, 1) * FIELDS, np.int64)
+        self._stack = np.zeros(STACK_SIZE, np.int64)
+        self._body: Body | None = None
+        self._stopped = (-1, 0)
+
+    def begin(self, body: Body) -> None:
+        """Take a body; its counters go on from those of the one before."""
+        self._body = body
+        self._stopped = (-1, 0)
+        for name, value in {
+            at.X_POS: 0,
+            at.X_LEFT: body.count,
+            at.X_FIRST: body.first,
+            at.X_END: body.end,
+            at.X_FORCED: -1,
+        }.items():
+            self.state[name] = value
+
+    def go(self) -> int:
+        """Go on; give DONE at the end of the body, SLOW at a record that is not certain, or BROKEN."""
+        return self._run(np.empty(0, np.int64))
+
+    def look_ahead(self) -> IntArray:
+        """Find where records begin that are not certain, from here to the end of the body; write nothing.
+
+        What follows a broken record is not looked at: the loop will stop there.
+        """
+        with self.elsewhere():
+            noted = np.empty(int(self.state[at.X_LEFT]), np.int64)
+            self.state[at.X_DRY], self.state[at.X_NOTED] = 1, 0
+            self._run(noted)
+            return noted[: int(self.state[at.X_NOTED])]
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Come back to this record in the end."""
+        before = (self.state.copy(), self._body, self._stopped)
+        try:
+            yield
+        finally:
+            self.state[:], self._body, self._stopped = before
+
+    def pass_over(self) -> None:
+        """Go behind the record at which the loop stopped."""
+        self.state[at.X_POS] = self.state[at.X_NEXT]
+        self.state[at.X_LEFT] -= 1
+
+    def _run(self, noted: IntArray) -> int:
+        assert self._body is not None  # `begin` comes first
+        while True:
+            status = run(
+                self._body.records,
+                self._pool,
+                self._code,
+                self._memory,
+                self.state,
+                self._work,
+                self._trie,
+                self._found,
+                self._stack,
+                self._outbox.out,
+                self._outbox.box,
+                noted,
+            )
+            if status == at.ASK:
+                self._judge()
+            elif status == at.FULL:
+                self._outbox.make_room()
+            else:
+                return status
+            self._bear()
+
+    def _bear(self) -> None:
+        """Count how often one record stops the loop; in the end it is not tried any more."""
+        place, times = int(self.state[at.X_POS]), self._stopped[1]
+        self._stopped = (place, times + 1 if place == self._stopped[0] else 1)
+        if self._stopped[1] > _PATIENCE:
+            self.state[at.X_FORCED] = place
+
+    def _judge(self) -> None:
+        assert self._body is not None
+        kind, place, size = (int(self.state[n]) for n in (at.X_ASKED, at.X_ASKED_AT, at.X_ASKED_SIZE))
+        buffer, start = (self._body.records, place) if place >= 0 else (self._pool, ~place)
+        raw = buffer[start : start + size].tobytes()
+        remember(as_array(raw), self._pool, self._code, self._memory, kind, verdict_on(kind, raw))

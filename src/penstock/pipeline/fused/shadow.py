@@ -1,0 +1,89 @@
+"""One of so many records goes by the kernel and by the stage: they must agree, and it is counted if not."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from penstock.pipeline.fused.bodies import Body
+from penstock.pipeline.fused.interpreter import Interpreter
+from penstock.pipeline.fused.outbox import Outbox, Output
+from penstock.pipeline.fused.program import Program
+from penstock.pipeline.fused.slow import Place, SlowPath, Written, record_of
+from penstock.record import KafkaRecord
+from penstock.wire.buffer import as_array
+from penstock.wire.kernels import IntArray
+from penstock.wire.kernels.records import F_OFFSET, FIELDS, locate_records
+from penstock.wire.kernels.routing import layout as at
+
+__all__ = ["Shadow"]
+
+_log = logging.getLogger(__name__)
+
+
+class Shadow:
+    """A second kernel that writes to nobody."""
+
+    def __init__(self, program: Program, slow_path: SlowPath, every: int, batch_bytes: int) -> None:
+        self._every = every
+        self._seen = 0
+        self._slow_path = slow_path
+        self._written: list[Written] = []
+        limits = [target.limit for target in program.targets]
+        self._outbox = Outbox(
+            [1] * len(limits), limits, self._take, batch_bytes=batch_bytes, pick=lambda target, count: 0
+        )
+        self._interpreter = Interpreter(program, self._outbox)
+
+    def compare(self, bodies: Sequence[Body], place: Place) -> Counter[str]:
+        """Count the records that were compared, and those of which the two did not make the same."""
+        rows = [(body, starts) for body in bodies if len(starts := self._chosen(body))]
+        if not rows:
+            return Counter()
+        expected, _ = self._slow_path.written(rows, place)
+        each = [(body, start) for body, starts in rows for start in starts.tolist()]
+        counts: Counter[str] = Counter()
+        for (body, start), wanted in zip(each, expected, strict=True):
+            found = self._by_kernel(body, start)
+            if found is None:
+                continue
+            differs = Counter(found) != Counter(wanted)
+            counts.update(n_shadow=1, n_different=int(differs))
+            if differs:
+                # Where it is, and nothing of what it holds.
+                at_offset = _offset(body, start)
+                _log.error("kernel and stage differ: %s-%d at %d", place.topic, place.partition, at_offset)
+        return counts
+
+    def _chosen(self, body: Body) -> IntArray:
+        starts = body.starts()
+        first = -self._seen % self._every
+        self._seen += len(starts)
+        return starts[first :: self._every].copy()
+
+    def _by_kernel(self, body: Body, start: int) -> list[Written] | None:
+        """Give what the kernel makes of a record; None if it is not certain."""
+        self._written = []
+        self._interpreter.begin(body)
+        self._interpreter.state[at.X_POS], self._interpreter.state[at.X_LEFT] = start, 1
+        done = self._interpreter.go() == at.DONE
+        self._outbox.flush()
+        return self._written if done else None
+
+    def _take(self, output: Output) -> None:
+        self._written += ((output.target, record) for record in _records(output))
+
+
+def _records(output: Output) -> Iterator[KafkaRecord]:
+    body = Body.whole(as_array(bytes(output.body.records)), output.body.count)
+    for row in body.arrow(body.starts(), "", output.partition).to_pylist():
+        yield record_of(row)
+
+
+def _offset(body: Body, start: int) -> int:
+    fields = np.empty(FIELDS, np.int64)
+    locate_records(body.records, np.array([start], np.int64), fields)
+    return body.base_offset + int(fields[F_OFFSET])

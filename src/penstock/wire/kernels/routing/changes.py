@@ -1,0 +1,317 @@
+"""What a route makes of the attributes: the texts that it sets, what differs then, and the id of the result.
+
+An event is transformed if an attribute other than partitionkey is another: it gets a derived id, the first 32
+hexadecimal digits of SHA-256 over netstrings of route, source, id and 0, and causationid names the old one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.wire.kernels.copying import copy
+from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner
+from penstock.wire.kernels.routing.attributes import certain_text, find_extension, is_text
+from penstock.wire.kernels.routing.layout import (
+    A_CORE,
+    A_DATACONTENTTYPE,
+    A_ID,
+    A_SOURCE,
+    A_SPECVERSION,
+    A_TYPE,
+    ASK,
+    DONE,
+    G_CHANGE,
+    G_NAME,
+    G_NAME_SIZE,
+    G_NULL_KEEPS,
+    G_VALUE,
+    J_LEGAL,
+    N_ATTRIBUTE,
+    N_ESCAPES,
+    N_NAME,
+    N_NAME_SIZE,
+    N_SIZE,
+    N_STYLE,
+    N_TEXT,
+    P_CONSTANT,
+    P_PART,
+    R_CORE,
+    R_EXTENSION_COUNT,
+    R_EXTENSIONS,
+    R_NAME,
+    R_NAME_SIZE,
+    SLOW,
+    STYLE_MEDIA_TYPE,
+    STYLE_TEXT,
+    UNSURE,
+    W_CHANGES_AT,
+    W_CORE_AT,
+    W_EXTENSIONS,
+    W_EXTENSIONS_AT,
+    W_SCRATCH,
+    W_SHA_AT,
+    W_TRANSFORMED,
+    W_WRITTEN,
+    W_WRITTEN_AT,
+)
+from penstock.wire.kernels.routing.memory import UNKNOWN
+from penstock.wire.kernels.routing.texts import compare, copy_text, judge, same
+from penstock.wire.kernels.routing.values import load
+from penstock.wire.kernels.sha256 import SHA_ROOM, sha256_hex
+
+__all__ = ["change", "value_of"]
+
+_PARTITIONKEY = np.frombuffer(b"partitionkey", np.uint8)
+_CORE_AT = np.array([0, 12, 15, 22, 27, 35, 40, 56], np.int64)
+"""Where the names of core stand at the beginning of every pool, see `attributes.CORE_NAMES`."""
+_CORE_SIZES = np.array([11, 2, 6, 4, 7, 4, 15, 10], np.int64)
+_ID_LENGTH = 32
+_ID_ROOM = 128
+"""Bytes of a derived id's message beside source and id: numbers, signs and padding."""
+CAUSE = -2
+"""Instead of a value: the id of the event as it came, where the event is transformed."""
+
+
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT, INT), inline=False)
+def value_of(
+    data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int, to: int
+) -> int:
+    """Put the text of the value at code[at] at work[to], null if a part is; UNSURE if it is not certain."""
+    parts = code[at]
+    start = work[W_SCRATCH]
+    end = start
+    for i in range(parts):
+        part = at + 1 + i * P_PART
+        if load(data, pool, work, found, code[part], code[part + 1], code[part + 2], to) == UNSURE:
+            return UNSURE
+        if parts == 1 or work[to + 1] < 0:
+            return DONE
+        if end + work[to + 1] > len(pool):
+            return UNSURE
+        end = copy_text(data, pool, work[to], work[to + 1], pool, end)
+    work[W_SCRATCH] = end
+    work[to] = ~start
+    work[to + 1] = end - start
+    return DONE
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INTS, INT, INT, INT))
+def _is_certain(
+    data: ByteArray,
+    pool: ByteArray,
+    code: IntArray,
+    memory: IntArray,
+    state: IntArray,
+    work: IntArray,
+    row: int,
+    index: int,
+    at: int,
+) -> int:
+    """Say whether an attribute may have the text at work[at]: DONE, SLOW or ASK."""
+    text, size = work[at + N_TEXT], work[at + N_SIZE]
+    if size < 0:
+        return SLOW if index in (A_SPECVERSION, A_ID, A_SOURCE, A_TYPE) else DONE
+    work[at + N_ESCAPES] = judge(data, pool, text, size)
+    if work[at + N_ESCAPES] < 0:
+        return SLOW
+    if index < 0:
+        empty = size == 0 and is_text(pool, code[row + G_NAME], code[row + G_NAME_SIZE], _PARTITIONKEY)
+        return SLOW if empty else DONE
+    value = code[row + G_VALUE]
+    if code[value] == 1 and code[value + 1] == P_CONSTANT:
+        return DONE  # the plan was checked
+    verdict = certain_text(data, pool, code, memory, state, index, text, size)
+    if verdict == UNKNOWN:
+        return ASK
+    return DONE if verdict > 0 and verdict & J_LEGAL else SLOW
+
+
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INT, INT, INT, INT), inline=False)
+def _changed(
+    data: ByteArray,
+    pool: ByteArray,
+    code: IntArray,
+    memory: IntArray,
+    state: IntArray,
+    work: IntArray,
+    found: IntArray,
+    row: int,
+    index: int,
+    old: int,
+    at: int,
+) -> int:
+    """Work out one change at work[at]: its text, and in N_STYLE whether it is another than work[old]'s."""
+    work[at + N_STYLE] = 0
+    if code[row + G_VALUE] < 0:
+        return DONE
+    if value_of(data, pool, code, work, found, code[row + G_VALUE], at + N_TEXT) == UNSURE:
+        return SLOW
+    if work[at + N_SIZE] < 0 and code[row + G_NULL_KEEPS]:
+        return DONE
+    present = work[old + N_SIZE] if old >= 0 else -1
+    before = work[old + N_TEXT] if old >= 0 else 0
+    if same(data, pool, work[at + N_TEXT], work[at + N_SIZE], before, present):
+        return DONE
+    work[at + N_STYLE] = 1
+    if index >= 0 or not is_text(pool, code[row + G_NAME], code[row + G_NAME_SIZE], _PARTITIONKEY):
+        work[W_TRANSFORMED] = 1
+    return _is_certain(data, pool, code, memory, state, work, row, index, at)
+
+
+@inner(INT(OUT, INT, INT))
+def _write_number(pool: ByteArray, at: int, number: int) -> int:
+    """Write a number in decimal digits; give the position behind it."""
+    digits = 1
+    rest = number // 10
+    while rest > 0:
+        digits += 1
+        rest //= 10
+    for i in range(digits - 1, -1, -1):
+        pool[at + i] = 0x30 + number % 10
+        number //= 10
+    return at + digits
+
+
+@inner(INT(BYTES, OUT, INTS, INT, INT))
+def _netstring(data: ByteArray, pool: ByteArray, work: IntArray, attribute: int, at: int) -> int:
+    text = work[W_CORE_AT + attribute * N_ATTRIBUTE + N_TEXT]
+    size = work[W_CORE_AT + attribute * N_ATTRIBUTE + N_SIZE]
+    at = _write_number(pool, at, size)
+    pool[at] = 0x3A
+    at = copy_text(data, pool, text, size, pool, at + 1)
+    pool[at] = 0x2C
+    return at + 1
+
+
+@inner(INT(BYTES, OUT, INTS, INTS, INT, INT), inline=False)
+def _derive(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, route: int, to: int) -> int:
+    """Put the derived id at work[to]; SLOW if there is no room for its message."""
+    start = work[W_SCRATCH] + _ID_LENGTH
+    size = code[route + R_NAME_SIZE] + work[W_CORE_AT + A_ID * N_ATTRIBUTE + N_SIZE]
+    size += work[W_CORE_AT + A_SOURCE * N_ATTRIBUTE + N_SIZE]
+    if start + size + _ID_ROOM + SHA_ROOM > len(pool):
+        return SLOW
+    at = copy(pool, code[route + R_NAME], pool, start, code[route + R_NAME_SIZE])
+    at = _netstring(data, pool, work, A_SOURCE, at)
+    at = _netstring(data, pool, work, A_ID, at)
+    for letter in (0x31, 0x3A, 0x30, 0x2C):  # the ordinal: 1:0,
+        pool[at] = letter
+        at += 1
+    sha256_hex(pool, start, at, work, W_SHA_AT, work[W_SCRATCH], _ID_LENGTH)
+    work[to] = ~work[W_SCRATCH]
+    work[to + 1] = _ID_LENGTH
+    work[W_SCRATCH] += _ID_LENGTH
+    return DONE
+
+
+@inner(INT(INTS, INT, INT, INT))
+def _leaves(work: IntArray, at: int, name: int, length: int) -> int:
+    """Append the attribute at work[at] to those that leave, if it has a text."""
+    if work[at + N_SIZE] < 0:
+        return 0
+    to = W_WRITTEN_AT + int(work[W_WRITTEN]) * N_ATTRIBUTE
+    work[to + N_NAME] = name
+    work[to + N_NAME_SIZE] = length
+    work[to + N_TEXT] = work[at + N_TEXT]
+    work[to + N_SIZE] = work[at + N_SIZE]
+    work[to + N_ESCAPES] = work[at + N_ESCAPES]
+    work[to + N_STYLE] = STYLE_TEXT
+    work[W_WRITTEN] += 1
+    return to
+
+
+@inner(INT(BYTES, OUT, INTS, INTS, INT))
+def _core_leaves(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, route: int) -> int:
+    for i in range(A_CORE):
+        at = W_CHANGES_AT + i * N_ATTRIBUTE
+        if work[at + N_STYLE] == 0:
+            at = W_CORE_AT + i * N_ATTRIBUTE
+        to = _leaves(work, at, ~_CORE_AT[i], _CORE_SIZES[i])
+        if i == A_DATACONTENTTYPE and to:
+            work[to + N_STYLE] = STYLE_MEDIA_TYPE
+        if i == A_ID and work[W_TRANSFORMED]:
+            if _derive(data, pool, code, work, route, to + N_TEXT) != DONE:
+                return SLOW
+            work[to + N_ESCAPES] = 0
+    return DONE
+
+
+@inner(INT(INTS, INT))
+def _extension_leaves(work: IntArray, at: int) -> int:
+    """Append an extension as the event has it."""
+    to = _leaves(work, at, work[at + N_NAME], work[at + N_NAME_SIZE])
+    work[to + N_STYLE] = work[at + N_STYLE]
+    return to
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, INT))
+def _extensions_leave(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, route: int) -> int:
+    """Merge the extensions of the event with those of the route; both stand in the order of their names."""
+    own = W_EXTENSIONS_AT
+    last = own + work[W_EXTENSIONS] * N_ATTRIBUTE
+    for i in range(code[route + R_EXTENSION_COUNT]):
+        at = W_CHANGES_AT + (A_CORE + i) * N_ATTRIBUTE
+        row = code[route + R_EXTENSIONS] + i * G_CHANGE
+        if work[at + N_STYLE] == 0:
+            continue
+        name, length = ~code[row + G_NAME], code[row + G_NAME_SIZE]
+        sign = -1
+        while own < last and sign < 0:
+            sign = compare(data, pool, work[own + N_NAME], work[own + N_NAME_SIZE], name, length)
+            if sign < 0:
+                _extension_leaves(work, own)
+            if sign <= 0:
+                own += N_ATTRIBUTE
+        _leaves(work, at, name, length)
+    while own < last:
+        _extension_leaves(work, own)
+        own += N_ATTRIBUTE
+    return DONE
+
+
+@inner(INT(INTS, INTS, INT))
+def _note_cause(code: IntArray, work: IntArray, route: int) -> int:
+    """Let causationid name the event that came, if the one that leaves is another."""
+    for i in range(code[route + R_EXTENSION_COUNT]):
+        if code[code[route + R_EXTENSIONS] + i * G_CHANGE + G_VALUE] == CAUSE:
+            at = W_CHANGES_AT + (A_CORE + i) * N_ATTRIBUTE
+            own = W_CORE_AT + A_ID * N_ATTRIBUTE
+            work[at + N_STYLE] = work[W_TRANSFORMED]
+            work[at + N_TEXT] = work[own + N_TEXT]
+            work[at + N_SIZE] = work[own + N_SIZE]
+            work[at + N_ESCAPES] = work[own + N_ESCAPES]
+    return DONE
+
+
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INT), inline=False)
+def change(
+    data: ByteArray,
+    pool: ByteArray,
+    code: IntArray,
+    memory: IntArray,
+    state: IntArray,
+    work: IntArray,
+    found: IntArray,
+    route: int,
+) -> int:
+    """Work out the attributes that leave on a route, in their order: DONE, SLOW or ASK."""
+    work[W_WRITTEN] = 0
+    work[W_TRANSFORMED] = 0
+    for i in range(A_CORE):
+        at = W_CHANGES_AT + i * N_ATTRIBUTE
+        row = code[route + R_CORE] + i * G_CHANGE
+        old = W_CORE_AT + i * N_ATTRIBUTE
+        verdict = _changed(data, pool, code, memory, state, work, found, row, i, old, at)
+        if verdict != DONE:
+            return verdict
+    for i in range(code[route + R_EXTENSION_COUNT]):
+        at = W_CHANGES_AT + (A_CORE + i) * N_ATTRIBUTE
+        row = code[route + R_EXTENSIONS] + i * G_CHANGE
+        old = find_extension(data, pool, work, ~code[row + G_NAME], code[row + G_NAME_SIZE])
+        verdict = _changed(data, pool, code, memory, state, work, found, row, -1, old, at)
+        if verdict != DONE:
+            return verdict
+    _note_cause(code, work, route)
+    if _core_leaves(data, pool, code, work, route) != DONE:
+        return SLOW
+    return _extensions_leave(data, pool, code, work, route)

@@ -1,0 +1,200 @@
+"""The opcodes of conditions, in three-valued logic: AND is the smaller, OR the larger, NOT the mirror."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.wire.kernels.jit import BYTES, INT, INTS, ByteArray, IntArray, inner
+from penstock.wire.kernels.json import ABSENT, FIELDS, NUMBER
+from penstock.wire.kernels.json import FALSE as JSON_FALSE
+from penstock.wire.kernels.json import NULL as JSON_NULL
+from penstock.wire.kernels.json import TRUE as JSON_TRUE
+from penstock.wire.kernels.json_tokens import UNSURE as NOT_SIMPLE
+from penstock.wire.kernels.json_values import read_decimal
+from penstock.wire.kernels.routing.attributes import is_text
+from penstock.wire.kernels.routing.grammar import matches
+from penstock.wire.kernels.routing.layout import (
+    EQUAL,
+    FALSE,
+    GREATER,
+    I_AND,
+    I_BOOLEAN_IS_NULL,
+    I_BOOLEAN_OF_PATH,
+    I_BOOLEAN_OF_TEXT,
+    I_COMPARE_BOOLEAN,
+    I_COMPARE_NUMBER,
+    I_COMPARE_TEXT,
+    I_END,
+    I_INSTRUCTION,
+    I_JUMP_FALSE,
+    I_JUMP_TRUE,
+    I_LIKE,
+    I_LOAD_LEFT,
+    I_LOAD_RIGHT,
+    I_NOT,
+    I_NUMBER_IS_NULL,
+    I_NUMBER_OF_PATH,
+    I_OR,
+    I_PATH_IS_NULL,
+    I_PUSH,
+    I_TEXT_IS_NULL,
+    LESS,
+    MAX_STACK,
+    NULL,
+    TRUE,
+    UNSURE,
+    W_DEPTH,
+    W_LEFT,
+    W_LEFT_SIZE,
+    W_NUMBER,
+    W_RIGHT,
+    W_RIGHT_SIZE,
+    W_SCALE,
+    W_STACK_AT,
+)
+from penstock.wire.kernels.routing.texts import compare
+from penstock.wire.kernels.routing.values import load
+
+__all__ = ["evaluate"]
+
+_TRUE = np.frombuffer(b"true", np.uint8)
+_FALSE = np.frombuffer(b"false", np.uint8)
+_TENS = np.array([10.0**n for n in range(32)], np.float64)
+_POPPED = 3
+"""What an operation pops is not pushed: a value that none of the three has."""
+
+
+@inner(INT(INTS, INT))
+def _push(work: IntArray, value: int) -> int:
+    depth = work[W_DEPTH]
+    if value == UNSURE or depth >= MAX_STACK:
+        return UNSURE
+    work[W_STACK_AT + depth] = value
+    work[W_DEPTH] = depth + 1
+    return value
+
+
+@inner(INT(INTS))
+def _pop(work: IntArray) -> int:
+    work[W_DEPTH] -= 1
+    return int(work[W_STACK_AT + work[W_DEPTH]])
+
+
+@inner(INT(INT, INT))
+def _accepts(comparison: int, sign: int) -> int:
+    """Say whether a comparison holds for a sign: negative, zero or positive."""
+    bit = LESS if sign < 0 else EQUAL if sign == 0 else GREATER
+    return TRUE if comparison & bit else FALSE
+
+
+@inner(INT(INTS, INT, INT))
+def _logic(work: IntArray, operation: int, a: int) -> int:
+    """Do what needs nothing but the stack; give the value to push."""
+    if operation == I_PUSH:
+        return a
+    right = _pop(work)
+    if operation == I_NOT:
+        return TRUE - right
+    if operation == I_BOOLEAN_IS_NULL:
+        return TRUE if right == NULL else FALSE
+    left = _pop(work)
+    if operation == I_AND:
+        return min(left, right)
+    if operation == I_OR:
+        return max(left, right)
+    if left == NULL or right == NULL:
+        return NULL
+    return _accepts(a, left - right)
+
+
+@inner(INT(BYTES, BYTES, INTS, INT, INT, INT))
+def _texts(data: ByteArray, pool: ByteArray, work: IntArray, operation: int, a: int, b: int) -> int:
+    """Do what needs the loaded texts; give the value to push."""
+    left, size = work[W_LEFT], work[W_LEFT_SIZE]
+    if operation == I_TEXT_IS_NULL:
+        return TRUE if size < 0 else FALSE
+    if size < 0:
+        return NULL
+    if operation == I_LIKE:
+        return matches(data, pool, left, size, a, b)
+    if operation == I_COMPARE_TEXT:
+        if work[W_RIGHT_SIZE] < 0:
+            return NULL
+        return _accepts(a, compare(data, pool, left, size, work[W_RIGHT], work[W_RIGHT_SIZE]))
+    if is_text(data, left, size, _TRUE):
+        return TRUE
+    return FALSE if is_text(data, left, size, _FALSE) else NULL
+
+
+@inner(INT(INTS, INT, INT, INT, INT))
+def _compare_number(work: IntArray, comparison: int, digits: int, scale: int, unused: int) -> int:
+    if work[W_SCALE] < 0:
+        return NULL
+    # Both are integers that a double holds, and IEEE 754 division rounds once: the nearest double.
+    left = work[W_NUMBER] / _TENS[work[W_SCALE]]
+    right = digits / _TENS[scale]
+    return _accepts(comparison, -1 if left < right else int(left > right))
+
+
+@inner(INT(BYTES, INTS, INT, INT))
+def _read_number(data: ByteArray, work: IntArray, text: int, size: int) -> int:
+    """Read a number; one that is none is null, one of too many digits is UNSURE."""
+    scale = read_decimal(data, text, text + size, work, W_NUMBER) if size >= 0 else -1
+    work[W_SCALE] = max(scale, -1)
+    return UNSURE if scale == NOT_SIMPLE else _POPPED
+
+
+@inner(INT(BYTES, INTS, INTS, INT, INT))
+def _paths(data: ByteArray, work: IntArray, found: IntArray, operation: int, slot: int) -> int:
+    """Do what needs a value of the data; give the value to push."""
+    at = slot * FIELDS
+    kind = found[at]
+    if operation == I_NUMBER_OF_PATH:
+        return _read_number(data, work, found[at + 1], found[at + 2] if kind == NUMBER else -1)
+    if operation == I_PATH_IS_NULL:
+        return TRUE if kind in (ABSENT, JSON_NULL) else FALSE
+    if kind == JSON_TRUE:
+        return TRUE
+    return FALSE if kind == JSON_FALSE else NULL
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT))
+def _operation(
+    data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int
+) -> int:
+    """Do one instruction that does not jump; give the value to push, _POPPED for none, or UNSURE."""
+    operation, a, b, c = code[at], code[at + 1], code[at + 2], code[at + 3]
+    if operation in (I_LOAD_LEFT, I_LOAD_RIGHT):
+        to = W_LEFT if operation == I_LOAD_LEFT else W_RIGHT
+        return UNSURE if load(data, pool, work, found, a, b, c, to) == UNSURE else _POPPED
+    if operation in (I_COMPARE_TEXT, I_LIKE, I_TEXT_IS_NULL, I_BOOLEAN_OF_TEXT):
+        return _texts(data, pool, work, operation, a, b)
+    if operation in (I_NUMBER_OF_PATH, I_PATH_IS_NULL, I_BOOLEAN_OF_PATH):
+        return _paths(data, work, found, operation, a)
+    if operation == I_COMPARE_NUMBER:
+        return _compare_number(work, a, b, c, 0)
+    if operation == I_NUMBER_IS_NULL:
+        return TRUE if work[W_SCALE] < 0 else FALSE
+    if operation in (I_PUSH, I_AND, I_OR, I_NOT, I_BOOLEAN_IS_NULL, I_COMPARE_BOOLEAN):
+        return _logic(work, operation, a)
+    return _read_number(data, work, work[W_LEFT], work[W_LEFT_SIZE])
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT), inline=False)
+def evaluate(
+    data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int
+) -> int:
+    """Give the value of the condition that begins at code[at]: TRUE, FALSE, NULL or UNSURE."""
+    work[W_DEPTH] = 0
+    while code[at] != I_END:
+        operation = code[at]
+        if operation in (I_JUMP_FALSE, I_JUMP_TRUE):
+            top = work[W_STACK_AT + work[W_DEPTH] - 1]
+            decided = FALSE if operation == I_JUMP_FALSE else TRUE
+            at = code[at + 1] if top == decided else at + I_INSTRUCTION
+            continue
+        value = _operation(data, pool, code, work, found, at)
+        if value == UNSURE or (value != _POPPED and _push(work, value) == UNSURE):
+            return UNSURE
+        at += I_INSTRUCTION
+    return _pop(work)

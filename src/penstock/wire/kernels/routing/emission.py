@@ -1,0 +1,361 @@
+"""The record that leaves: first its size, then the slot that has room for it, then its bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.wire.kernels.base64 import base64_size, encode_base64
+from penstock.wire.kernels.copying import copy
+from penstock.wire.kernels.hashing import partition_of
+from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner
+from penstock.wire.kernels.records import F_KEY, F_KEY_SIZE
+from penstock.wire.kernels.routing.attributes import is_text
+from penstock.wire.kernels.routing.boxes import (
+    B_CAPACITY,
+    B_HEAD,
+    B_PARTITIONS,
+    B_SIZE,
+    B_STICKY,
+    B_TARGET,
+    S_COUNT,
+    S_USED,
+    slot_for,
+    slot_row,
+)
+from penstock.wire.kernels.routing.changes import value_of
+from penstock.wire.kernels.routing.layout import (
+    DATA_BASE64,
+    DATA_IS_JSON_VALUE,
+    DATA_IS_VALUE,
+    DATA_JSON,
+    DATA_NONE,
+    DATA_TEXT,
+    DONE,
+    FULL,
+    KEY_KEEP,
+    KEY_PARTITIONKEY,
+    KEY_VALUE,
+    N_ATTRIBUTE,
+    N_ESCAPES,
+    N_NAME,
+    N_NAME_SIZE,
+    N_SIZE,
+    N_STYLE,
+    N_TEXT,
+    R_KEY,
+    R_KEY_VALUE,
+    R_TARGET_COUNT,
+    R_TARGETS,
+    SLOW,
+    STYLE_MEDIA_TYPE,
+    STYLE_RAW,
+    T_LIMIT,
+    T_NUMBER,
+    T_TARGET,
+    UNSURE,
+    W_DATA,
+    W_DATA_SIZE,
+    W_DATA_STYLE,
+    W_FOREIGN,
+    W_FOREIGN_AT,
+    W_HEADER_COUNT,
+    W_HEADERS_SIZE,
+    W_KEY_TEXT,
+    W_KEY_TEXT_SIZE,
+    W_OUTPUTS,
+    W_UNDO_AT,
+    W_VALUE_BYTES,
+    W_WRITTEN,
+    W_WRITTEN_AT,
+    X_DRY,
+)
+from penstock.wire.kernels.routing.texts import copy_text, escape_into, escaped_size
+from penstock.wire.kernels.varint import varint_size, write_varint
+
+__all__ = ["choose_key", "emit", "measure_binary", "measure_structured", "undo"]
+
+_CONTENT_TYPE = np.frombuffer(b"content-type", np.uint8)
+_JSON = np.frombuffer(b"application/json", np.uint8)
+_MARKER = np.frombuffer(b"application/cloudevents+json; charset=UTF-8", np.uint8)
+_PREFIX = np.frombuffer(b"ce_", np.uint8)
+_DATA = np.frombuffer(b',"data":', np.uint8)
+_BASE64 = np.frombuffer(b',"data_base64":', np.uint8)
+_PARTITIONKEY = np.frombuffer(b"partitionkey", np.uint8)
+_QUOTE = 0x22
+
+# What `pipeline.size` counts: the head of a batch, the numbers of a record, and five bytes for every length.
+_LIMIT_HEAD = 61 + 21 + 5
+_LIMIT_LENGTH = 5
+_LONGEST = 15
+"""Bytes of a record's own length and offset, at most, and its attributes and timestamp."""
+
+
+# The size
+
+
+@inner(INT(INT, INT))
+def _header_size(name: int, value: int) -> int:
+    return varint_size(name) + name + varint_size(value) + value
+
+
+@inner(INT(INTS))
+def _foreign_size(work: IntArray) -> int:
+    """Add up the headers of the application."""
+    size = 0
+    for i in range(work[W_FOREIGN]):
+        size += work[W_FOREIGN_AT + 2 * i + 1] - work[W_FOREIGN_AT + 2 * i]
+    return size
+
+
+@inner(INT(INTS, INT), inline=False)
+def measure_binary(work: IntArray, explicit: int) -> int:
+    """Note the size of the record in binary mode; `explicit` adds the content-type of JSON."""
+    size = _foreign_size(work)
+    count = work[W_WRITTEN] + work[W_FOREIGN]
+    for i in range(work[W_WRITTEN]):
+        at = W_WRITTEN_AT + i * N_ATTRIBUTE
+        name = len(_CONTENT_TYPE) if work[at + N_STYLE] == STYLE_MEDIA_TYPE else 3 + work[at + N_NAME_SIZE]
+        size += _header_size(name, work[at + N_SIZE])
+    if explicit:
+        size += _header_size(len(_CONTENT_TYPE), len(_JSON))
+        count += 1
+    work[W_HEADERS_SIZE] = size
+    work[W_HEADER_COUNT] = count
+    work[W_VALUE_BYTES] = work[W_DATA_SIZE]
+    work[W_DATA_STYLE] = DATA_IS_JSON_VALUE if explicit else DATA_IS_VALUE
+    return size
+
+
+@inner(INT(BYTES, BYTES, INTS, INT), inline=False)
+def measure_structured(data: ByteArray, pool: ByteArray, work: IntArray, style: int) -> int:
+    """Note the size of the record in structured mode, with data in this style."""
+    size = 2
+    for i in range(work[W_WRITTEN]):
+        at = W_WRITTEN_AT + i * N_ATTRIBUTE
+        quotes = 2 if work[at + N_STYLE] == STYLE_RAW else 4
+        size += work[at + N_NAME_SIZE] + work[at + N_SIZE] + work[at + N_ESCAPES] + quotes + 1 + int(i > 0)
+    if style == DATA_JSON:
+        size += len(_DATA) + work[W_DATA_SIZE]
+    elif style == DATA_TEXT:
+        size += len(_DATA) + 2 + escaped_size(data, pool, work[W_DATA], work[W_DATA_SIZE])
+    elif style == DATA_BASE64:
+        size += len(_BASE64) + 2 + base64_size(work[W_DATA_SIZE])
+    work[W_VALUE_BYTES] = size
+    work[W_HEADERS_SIZE] = _foreign_size(work) + _header_size(len(_CONTENT_TYPE), len(_MARKER))
+    work[W_HEADER_COUNT] = work[W_FOREIGN] + 1
+    work[W_DATA_STYLE] = style
+    return size
+
+
+@inner(INT(BYTES, BYTES, INT, INT))
+def _is_partitionkey(data: ByteArray, pool: ByteArray, name: int, size: int) -> int:
+    if name >= 0:
+        return is_text(data, name, size, _PARTITIONKEY)
+    return is_text(pool, ~name, size, _PARTITIONKEY)
+
+
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT), inline=False)
+def choose_key(
+    data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, route: int
+) -> int:
+    """Note the key with which the event leaves; SLOW if it is not certain."""
+    rule = code[route + R_KEY]
+    work[W_KEY_TEXT] = 0
+    work[W_KEY_TEXT_SIZE] = -1
+    if rule == KEY_KEEP:
+        work[W_KEY_TEXT] = work[F_KEY]
+        work[W_KEY_TEXT_SIZE] = work[F_KEY_SIZE]
+    elif rule == KEY_VALUE:
+        if value_of(data, pool, code, work, found, code[route + R_KEY_VALUE], W_KEY_TEXT) == UNSURE:
+            return SLOW
+    elif rule == KEY_PARTITIONKEY:
+        for i in range(work[W_WRITTEN]):
+            at = W_WRITTEN_AT + i * N_ATTRIBUTE
+            if _is_partitionkey(data, pool, work[at + N_NAME], work[at + N_NAME_SIZE]):
+                work[W_KEY_TEXT] = work[at + N_TEXT]
+                work[W_KEY_TEXT_SIZE] = work[at + N_SIZE]
+    return DONE
+
+
+# The bytes
+
+
+@inner(INT(BYTES, OUT, INT), inline=False)
+def _blob(text: ByteArray, out: ByteArray, at: int) -> int:
+    at = write_varint(out, at, len(text))
+    return copy(text, 0, out, at, len(text))
+
+
+@inner(INT(BYTES, BYTES, INTS, OUT, INT))
+def _write_attributes(data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray, at: int) -> int:
+    """Write the headers of binary mode."""
+    for i in range(work[W_WRITTEN]):
+        row = W_WRITTEN_AT + i * N_ATTRIBUTE
+        if work[row + N_STYLE] == STYLE_MEDIA_TYPE:
+            at = _blob(_CONTENT_TYPE, out, at)
+        else:
+            at = write_varint(out, at, len(_PREFIX) + work[row + N_NAME_SIZE])
+            at = copy(_PREFIX, 0, out, at, len(_PREFIX))
+            at = copy_text(data, pool, work[row + N_NAME], work[row + N_NAME_SIZE], out, at)
+        at = write_varint(out, at, work[row + N_SIZE])
+        at = copy_text(data, pool, work[row + N_TEXT], work[row + N_SIZE], out, at)
+    if work[W_DATA_STYLE] == DATA_IS_JSON_VALUE:
+        at = _blob(_CONTENT_TYPE, out, at)
+        at = _blob(_JSON, out, at)
+    return at
+
+
+@inner(INT(BYTES, BYTES, INTS, OUT, INT))
+def _write_members(data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray, at: int) -> int:
+    """Write the attributes of structured mode as members of an object."""
+    for i in range(work[W_WRITTEN]):
+        row = W_WRITTEN_AT + i * N_ATTRIBUTE
+        out[at] = 0x7B if i == 0 else 0x2C
+        out[at + 1] = _QUOTE
+        at = copy_text(data, pool, work[row + N_NAME], work[row + N_NAME_SIZE], out, at + 2)
+        out[at] = _QUOTE
+        out[at + 1] = 0x3A
+        at += 2
+        quoted = int(work[row + N_STYLE] != STYLE_RAW)
+        if quoted:
+            out[at] = _QUOTE
+            at += 1
+        if work[row + N_ESCAPES] > 0:
+            at = escape_into(data, pool, work[row + N_TEXT], work[row + N_SIZE], out, at)
+        else:
+            at = copy_text(data, pool, work[row + N_TEXT], work[row + N_SIZE], out, at)
+        if quoted:
+            out[at] = _QUOTE
+            at += 1
+    return at
+
+
+@inner(INT(BYTES, BYTES, INTS, OUT, INT))
+def _write_data(data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray, at: int) -> int:
+    """Write the data of a structured event, and the end of the object."""
+    style, start, size = work[W_DATA_STYLE], work[W_DATA], work[W_DATA_SIZE]
+    if style == DATA_JSON:
+        at = copy(_DATA, 0, out, at, len(_DATA))
+        at = copy(data, start, out, at, size)
+    elif style != DATA_NONE:
+        name = _DATA if style == DATA_TEXT else _BASE64
+        at = copy(name, 0, out, at, len(name))
+        out[at] = _QUOTE
+        if style == DATA_TEXT:
+            at = escape_into(data, pool, start, size, out, at + 1)
+        else:
+            at = encode_base64(data, start, start + size, out, at + 1)
+        out[at] = _QUOTE
+        at += 1
+    out[at] = 0x7D
+    return at + 1
+
+
+@inner(INT(BYTES, BYTES, INTS, OUT, INT, INT, INT), inline=False)
+def _write(
+    data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray, at: int, length: int, offset: int
+) -> int:
+    """Write one record, format v2; give the position behind it."""
+    at = write_varint(out, at, length)
+    out[at] = 0
+    out[at + 1] = 0
+    at = write_varint(out, at + 2, offset)
+    at = write_varint(out, at, work[W_KEY_TEXT_SIZE])
+    if work[W_KEY_TEXT_SIZE] > 0:
+        at = copy_text(data, pool, work[W_KEY_TEXT], work[W_KEY_TEXT_SIZE], out, at)
+    at = write_varint(out, at, work[W_VALUE_BYTES])
+    structured = work[W_DATA_STYLE] >= 0
+    if structured:
+        at = _write_members(data, pool, work, out, at)
+        at = _write_data(data, pool, work, out, at)
+    elif work[W_DATA_SIZE] > 0:
+        at = copy(data, work[W_DATA], out, at, work[W_DATA_SIZE])
+    at = write_varint(out, at, work[W_HEADER_COUNT])
+    if structured:
+        at = _blob(_CONTENT_TYPE, out, at)
+        at = _blob(_MARKER, out, at)
+    else:
+        at = _write_attributes(data, pool, work, out, at)
+    for i in range(work[W_FOREIGN]):
+        start = work[W_FOREIGN_AT + 2 * i]
+        at = copy(data, start, out, at, work[W_FOREIGN_AT + 2 * i + 1] - start)
+    return at
+
+
+# Its place
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, INT))
+def _partition(data: ByteArray, pool: ByteArray, work: IntArray, box: IntArray, target: int) -> int:
+    row = B_HEAD + target * B_TARGET
+    key, size = work[W_KEY_TEXT], work[W_KEY_TEXT_SIZE]
+    if size < 0:
+        return int(box[row + B_STICKY])
+    if key >= 0:
+        return partition_of(data, key, key + size, box[row + B_PARTITIONS])
+    return partition_of(pool, ~key, ~key + size, box[row + B_PARTITIONS])
+
+
+@inner(INT(INTS, INTS))
+def undo(work: IntArray, box: IntArray) -> int:
+    """Take back what was written for the record at hand."""
+    for i in range(work[W_OUTPUTS] - 1, -1, -1):
+        row = work[W_UNDO_AT + 3 * i]
+        box[row + S_USED] = work[W_UNDO_AT + 3 * i + 1]
+        box[row + S_COUNT] = work[W_UNDO_AT + 3 * i + 2]
+    work[W_OUTPUTS] = 0
+    return 0
+
+
+@inner(INT(BYTES, BYTES, INTS, OUT, INTS, INT, INT))
+def _place(
+    data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray, box: IntArray, target: int, rest: int
+) -> int:
+    """Write the record, of which `rest` bytes do not depend on its place: DONE or FULL."""
+    slot = slot_for(box, target, _partition(data, pool, work, box, target), rest + _LONGEST)
+    if slot < 0:
+        return FULL
+    row = slot_row(box, slot)
+    used, count = box[row + S_USED], box[row + S_COUNT]
+    undo_at = W_UNDO_AT + 3 * work[W_OUTPUTS]
+    work[undo_at] = row
+    work[undo_at + 1] = used
+    work[undo_at + 2] = count
+    work[W_OUTPUTS] += 1
+    start = slot * box[B_SIZE]
+    end = _write(data, pool, work, out, start + used, 2 + varint_size(count) + rest, count)
+    box[row + S_USED] = end - start
+    box[row + S_COUNT] = count + 1
+    return DONE
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, INTS, OUT, INTS, INT), inline=False)
+def emit(
+    data: ByteArray,
+    pool: ByteArray,
+    code: IntArray,
+    work: IntArray,
+    state: IntArray,
+    out: ByteArray,
+    box: IntArray,
+    route: int,
+) -> int:
+    """Write the measured record to every target of a route: DONE, FULL or SLOW."""
+    key, value = max(work[W_KEY_TEXT_SIZE], 0), max(work[W_VALUE_BYTES], 0)
+    rest = varint_size(work[W_KEY_TEXT_SIZE]) + key + varint_size(work[W_VALUE_BYTES]) + value
+    rest += varint_size(work[W_HEADER_COUNT]) + work[W_HEADERS_SIZE]
+    largest = _LIMIT_HEAD + 2 * _LIMIT_LENGTH * (1 + work[W_HEADER_COUNT]) + key + value
+    largest += work[W_HEADERS_SIZE]
+    for i in range(code[route + R_TARGET_COUNT]):
+        at = code[route + R_TARGETS] + i * T_TARGET
+        target = code[at + T_NUMBER]
+        if (
+            0 <= code[at + T_LIMIT] < largest
+            or rest + _LONGEST > box[B_HEAD + target * B_TARGET + B_CAPACITY]
+        ):
+            return SLOW
+        if not state[X_DRY]:
+            verdict = _place(data, pool, work, out, box, target, rest)
+            if verdict != DONE:
+                return verdict
+    return DONE

@@ -1,0 +1,274 @@
+"""Where everything stands in the arrays of the interpreter.
+
+`code` is the program: a head, a row for each route, then what the rows point to. `pool` is bytes: the
+program's constants, then texts that were judged, then room to write texts in. `work` is what is known of the
+record at hand. `state` is where the loop stands, why it stopped, and what it has counted.
+
+A text is two numbers, place and size: a place of 0 or more is in the records, a negative one is ~place in the
+pool; a size of -1 is null.
+"""
+
+from __future__ import annotations
+
+# The head of the program.
+C_ROUTES = 0
+"""How many routes there are."""
+C_ROUTES_AT = 1
+C_SLOTS = 2
+"""How many paths the program reads."""
+C_MEMORY = 3
+"""Where in the pool the judged texts stand."""
+C_SCRATCH = 4
+"""Where in the pool the room begins."""
+C_ADMISSION = 5
+"""Where the condition begins that an event must meet before any route; -1 for none."""
+C_HEAD = 6
+
+# A route.
+R_GUARD = 0
+"""Where the condition begins that does not read data; -1 for none."""
+R_BODY = 1
+R_READS_DATA = 2
+R_MODE = 3
+R_TOMBSTONES = 4
+R_NO_DATA_AS_EVENT = 5
+R_KEY = 6
+R_KEY_VALUE = 7
+"""Where the value is that makes the key."""
+R_NAME = 8
+R_NAME_SIZE = 9
+"""The route's name as the netstring with which derived ids begin."""
+R_CORE = 10
+"""Where the changes of the attributes of core begin, in their order."""
+R_EXTENSIONS = 11
+R_EXTENSION_COUNT = 12
+"""Changes of extensions, in the order of their names."""
+R_TARGETS = 13
+R_TARGET_COUNT = 14
+R_ROUTE = 15
+
+MODE_KEEP = 0
+MODE_BINARY = 1
+MODE_STRUCTURED = 2
+TOMBSTONES_PASS = 0
+TOMBSTONES_DROP = 1
+TOMBSTONES_REJECT = 2
+KEY_KEEP = 0
+KEY_NONE = 1
+KEY_PARTITIONKEY = 2
+KEY_VALUE = 3
+
+# A target of a route: its number and the largest batch that its topic takes, -1 if unknown.
+T_NUMBER = 0
+T_LIMIT = 1
+T_TARGET = 2
+
+# A change: the attribute, the value or -1 for no change, and whether a null leaves the attribute as it is.
+G_NAME = 0
+G_NAME_SIZE = 1
+G_VALUE = 2
+G_NULL_KEEPS = 3
+G_CHANGE = 4
+
+# A value: how many parts, then the parts: a kind and two numbers.
+P_PART = 3
+P_NULL = 0
+P_CONSTANT = 1
+P_CORE = 2
+"""An attribute of core, by number."""
+P_EXTENSION = 3
+"""An extension, by its name in the pool."""
+P_STRING = 4
+"""The string at a path, by slot."""
+P_SCALAR = 5
+"""The string, number or boolean at a path, as text."""
+
+# The attributes of core, in the order in which they are written.
+A_SPECVERSION = 0
+A_ID = 1
+A_SOURCE = 2
+A_TYPE = 3
+A_SUBJECT = 4
+A_TIME = 5
+A_DATACONTENTTYPE = 6
+A_DATASCHEMA = 7
+A_CORE = 8
+
+# What is known of an attribute: name, text, how many bytes of the text JSON escapes, and its style.
+N_NAME = 0
+N_NAME_SIZE = 1
+N_TEXT = 2
+N_SIZE = 3
+N_ESCAPES = 4
+N_STYLE = 5
+N_ATTRIBUTE = 6
+STYLE_TEXT = 0
+STYLE_RAW = 1
+"""A number or boolean: JSON writes it without quotes."""
+STYLE_MEDIA_TYPE = 2
+"""The header of datacontenttype has a name of its own."""
+
+MAX_EXTENSIONS = 48
+MAX_FOREIGN = 48
+MAX_CHANGES = 48
+MAX_OUTPUTS = 64
+MAX_STACK = 128
+
+# The record at hand; its first fields are those of `records.FIELDS`.
+W_STRUCTURED = 8
+W_DATA = 9
+W_DATA_SIZE = 10
+W_DATA_IS_JSON = 11
+"""Whether the event came with a JSON value rather than bytes."""
+W_MEDIA = 12
+"""What is known of the media type, see J_LEGAL and those behind it."""
+W_SCANNED = 13
+"""Whether the data was seen to be JSON."""
+W_EXTENSIONS = 14
+W_FOREIGN = 15
+W_SCRATCH = 16
+"""Where in the pool the next text may be written."""
+W_OUTPUTS = 17
+"""How many records were written for this one."""
+W_WRITTEN = 18
+"""How many attributes leave."""
+W_TRANSFORMED = 19
+W_KEY_TEXT = 20
+W_KEY_TEXT_SIZE = 21
+W_HEADERS_SIZE = 22
+W_HEADER_COUNT = 23
+W_VALUE_BYTES = 24
+"""The size of the value that leaves, -1 for null."""
+W_NUMBER = 25
+W_SCALE = 26
+W_LEFT = 27
+W_LEFT_SIZE = 28
+W_RIGHT = 29
+W_RIGHT_SIZE = 30
+W_DEPTH = 31
+W_DATA_STYLE = 32
+W_DROPPED = 33
+"""How many routes drop the record."""
+W_HEAD = 34
+W_CORE_AT = W_HEAD
+W_EXTENSIONS_AT = W_CORE_AT + A_CORE * N_ATTRIBUTE
+W_FOREIGN_AT = W_EXTENSIONS_AT + MAX_EXTENSIONS * N_ATTRIBUTE
+W_CHANGES_AT = W_FOREIGN_AT + 2 * MAX_FOREIGN
+W_WRITTEN_AT = W_CHANGES_AT + (A_CORE + MAX_CHANGES) * N_ATTRIBUTE
+W_UNDO_AT = W_WRITTEN_AT + (A_CORE + MAX_EXTENSIONS + MAX_CHANGES + 2) * N_ATTRIBUTE
+W_STACK_AT = W_UNDO_AT + 3 * MAX_OUTPUTS
+W_SHA_AT = W_STACK_AT + MAX_STACK
+WORK_SIZE = W_SHA_AT + 72
+
+# How data stands in a structured event; negative for binary mode.
+DATA_IS_VALUE = -1
+DATA_IS_JSON_VALUE = -2
+"""The value is JSON, and no attribute says so: a header has to."""
+DATA_NONE = 0
+DATA_JSON = 1
+DATA_TEXT = 2
+DATA_BASE64 = 3
+
+# What was judged of a text.
+J_LEGAL = 1
+J_JSON = 2
+J_TEXT = 4
+"""Characters in UTF-8."""
+J_STRUCTURED = 8
+"""The JSON format of structured mode."""
+J_OTHER = 16
+"""Something that only the stage can read."""
+J_CHARSET = 32
+"""Characters in something else."""
+
+# The kinds of text that are judged.
+K_SOURCE = 0
+K_MEDIA_TYPE = 1
+K_SCHEMA = 2
+MEMORY_OF_KIND = 256
+MEMORY_ROWS = 3 * MEMORY_OF_KIND
+MEMORY_TEXT = 128
+"""Bytes of a text that is remembered, at most."""
+M_KIND = 0
+M_HASH = 1
+M_SIZE = 2
+M_VERDICT = 3
+M_ROW = 4
+
+# Where the loop stands.
+X_POS = 0
+X_LEFT = 1
+"""How many records of the batch are left."""
+X_FIRST = 2
+X_END = 3
+X_DRY = 4
+"""Whether nothing is written and uncertain records are only noted."""
+X_NOTED = 5
+"""How many uncertain records were noted."""
+X_ASKED = 6
+"""The kind of text that has to be judged, then the text."""
+X_ASKED_AT = 7
+X_ASKED_SIZE = 8
+X_IN = 9
+X_OUT = 10
+X_UNMATCHED = 11
+X_DROPPED = 12
+X_NEXT = 13
+"""Where the record behind the one at hand begins."""
+X_FORCED = 14
+"""A record that is not to be tried; -1 for none."""
+STATE_SIZE = 15
+
+# Why the loop stopped, or what became of a record.
+DONE = 0
+SLOW = 1
+"""The record at the position is not certain."""
+FULL = 2
+"""There is no room for a record that it becomes."""
+ASK = 3
+"""A text of it has to be judged."""
+BROKEN = 4
+"""The bytes are no record."""
+PASSED = 5
+"""A route does not take the event."""
+
+# Opcodes: an instruction is the code and four numbers.
+I_INSTRUCTION = 5
+I_END = 0
+I_PUSH = 1
+I_AND = 2
+I_OR = 3
+I_NOT = 4
+I_JUMP_FALSE = 5
+I_JUMP_TRUE = 6
+I_LOAD_LEFT = 7
+"""A part, as text."""
+I_LOAD_RIGHT = 8
+I_COMPARE_TEXT = 9
+I_LIKE = 10
+I_TEXT_IS_NULL = 11
+I_NUMBER_OF_PATH = 12
+I_NUMBER_OF_TEXT = 13
+I_COMPARE_NUMBER = 14
+"""The number against a constant: digits and scale."""
+I_NUMBER_IS_NULL = 15
+I_PATH_IS_NULL = 16
+I_BOOLEAN_OF_PATH = 17
+I_BOOLEAN_OF_TEXT = 18
+I_COMPARE_BOOLEAN = 19
+I_BOOLEAN_IS_NULL = 20
+
+# The six comparisons, as sets of the signs that they accept: 1 less, 2 equal, 4 greater.
+LESS = 1
+EQUAL = 2
+GREATER = 4
+
+# Three values, so that AND is the smaller, OR the larger, NOT the mirror.
+FALSE = 0
+NULL = 1
+TRUE = 2
+UNSURE = -1
+
+ANY = 0xFE
+ONE = 0xFF
+"""The wildcards of a pattern: bytes that UTF-8 does not have."""
