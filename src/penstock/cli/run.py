@@ -70,6 +70,15 @@ AtLeastOnce = Annotated[
     bool,
     typer.Option("--at-least-once", help="Write without transactions where fused or loop would use them."),
 ]
+Shadow = Annotated[
+    int,
+    typer.Option(
+        "--shadow",
+        metavar="N",
+        min=0,
+        help="Let one of N records of fused or loop be done twice and compared; 0: none.",
+    ),
+]
 Group = Annotated[
     str | None,
     typer.Option(help="Consumer group to commit progress to; else the one that the contract names."),
@@ -114,6 +123,7 @@ def command(
     master: Master = "local[*,4]",
     engine: EngineOption = None,
     at_least_once: AtLeastOnce = False,
+    shadow: Shadow = 0,
     real_time: RealTime = False,
     group: Group = None,
     on_data_loss: OnDataLossOption = None,
@@ -143,6 +153,7 @@ def command(
         real_time=real_time,
         engine=engine,
         exactly_once=not at_least_once,
+        shadow=shadow,
         group=group,
         on_data_loss=on_data_loss,
         max_offsets=max_offsets,

@@ -142,7 +142,9 @@ class Reader:
 class Copy:
     """A machine that sends each record on, the bad ones to the dead letters."""
 
-    def __init__(self, program: Any, stage: Any, partitions: Any, put: Callable[[Any], None]) -> None:
+    def __init__(
+        self, program: Any, stage: Any, partitions: Any, put: Callable[[Any], None], *, shadow: int
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self.put = put
 
@@ -176,7 +178,7 @@ def _in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def work(memory: Memory, **more: Any) -> Any:
     targets = (SimpleNamespace(topic="out"), SimpleNamespace(topic="dead"))
-    settings = {"exactly_once": True, "on_data_loss": "stop", **more}
+    settings = {"exactly_once": True, "on_data_loss": "stop", "shadow": 0, **more}
     return SimpleNamespace(
         program=SimpleNamespace(targets=targets),
         stage=None,

@@ -229,3 +229,11 @@ def test_a_route_that_no_kernel_can_do_is_refused_by_name(project: Make, spark: 
         with pytest.raises(UnsupportedPlan, match=host) as caught:
             shop.run(spark, engine=host)
         assert "route r" in (caught.value.why or "")
+
+
+def test_a_shadow_finds_no_difference(project: Make) -> None:
+    shop = project().create().write({"where": "data.n > 2", "set": {"subject": "data.s"}})
+    shop.produce(record(number, data=b'{"n": %d, "s": "x"}' % number) for number in range(50))
+    counts = shop.run(None, engine="loop", shadow=1).counts
+    assert (counts["n_in"], counts["n_out"], counts["n_different"]) == (50, 47, 0)
+    assert counts["n_shadow"] == 50 - counts["n_slow"] > 0

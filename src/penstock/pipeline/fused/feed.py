@@ -44,7 +44,7 @@ class Feed:
         self._ends = dict(ends or {})
         self._lost = 0
         counted = [cluster.partitions(target.topic) for target in work.program.targets]
-        self._machine = Machine(work.program, work.stage, counted, put)
+        self._machine = Machine(work.program, work.stage, counted, put, shadow=work.shadow)
         wanted = [Wanted(work.topic, part, at, self._ends.get(part)) for part, at in positions.items()]
         self._fetcher = Fetcher(cluster, wanted, max_wait=max_wait)
 

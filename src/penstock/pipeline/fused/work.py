@@ -16,7 +16,7 @@ __all__ = ["COUNTERS", "TRANSACTION_SECONDS", "Work"]
 TRANSACTION_SECONDS: Final = 60.0
 """After so long a broker aborts a transaction of somebody who has gone; ours commit well before."""
 
-COUNTERS: Final = ("n_slow", "n_lost")
+COUNTERS: Final = ("n_slow", "n_lost", "n_shadow", "n_different")
 """What is counted here beside the counters of every engine."""
 
 
@@ -32,3 +32,5 @@ class Work:
     """The group whose offsets say what is done; transactions are named after it."""
     on_data_loss: str = "stop"
     exactly_once: bool = True
+    shadow: int = 0
+    """One of so many records also goes through the stage, and differences are counted; 0: none."""

@@ -48,6 +48,7 @@ def work_of(source: Source, stage: Stage, settings: JobOptions, *, group: str, o
         group=group,
         on_data_loss=on_data_loss,
         exactly_once=settings.exactly_once and transactional,
+        shadow=settings.shadow,
     )
 
 

@@ -37,5 +37,7 @@ class JobOptions:
     """auto, fused, columns or loop; None is what the pipeline says."""
     exactly_once: bool = True
     """Whether an engine that can write in transactions does."""
+    shadow: int = 0
+    """One of so many records that a kernel decided also goes through the stage, to be compared; 0: none."""
     fresh_checkpoint: bool = False
     """Begin anew where a checkpoint no longer fits; the old one is kept beside."""
