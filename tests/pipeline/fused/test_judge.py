@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.pipeline.fused.judge import verdict_on
-from penstock.wire.kernels.routing import layout as at
+from penstock.wire import routing_layout as at
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,11 @@ from penstock.pipeline.plan.nodes import (
 from penstock.pipeline.plan.patterns import quoted
 from penstock.pipeline.plan.times import time_text
 from penstock.pipeline.plan.typing import type_of
-from penstock.wire.kernels.routing import layout as at
-from penstock.wire.kernels.routing.attributes import CORE_NAMES
+from penstock.wire import routing_layout as at
 
 __all__ = ["CORE", "Assembler", "stops_condition", "stops_value"]
 
-CORE: Final = tuple(CORE_NAMES.decode().split())
+CORE: Final = tuple(at.CORE_NAMES.decode().split())
 MAX_DIGITS: Final = 15
 """So many digits survive a double: two such decimals compare as their doubles do."""
 
@@ -183,7 +182,7 @@ class Assembler:
     """Writes expressions that nothing stops."""
 
     code: list[int] = field(default_factory=list)
-    pool: bytearray = field(default_factory=lambda: bytearray(CORE_NAMES))
+    pool: bytearray = field(default_factory=lambda: bytearray(at.CORE_NAMES))
     slots: dict[tuple[Step, ...], int] = field(default_factory=dict)
 
     def constant(self, raw: bytes) -> tuple[int, int]:

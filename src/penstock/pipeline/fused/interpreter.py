@@ -11,10 +11,10 @@ from penstock.pipeline.fused.bodies import Body
 from penstock.pipeline.fused.judge import verdict_on
 from penstock.pipeline.fused.outbox import Outbox
 from penstock.pipeline.fused.program import Program
+from penstock.wire import routing_layout as at
 from penstock.wire.buffer import as_array
 from penstock.wire.kernels import IntArray
 from penstock.wire.kernels.json import FIELDS, STACK_SIZE
-from penstock.wire.kernels.routing import layout as at
 from penstock.wire.kernels.routing.memory import remember
 from penstock.wire.kernels.routing.run import run
 

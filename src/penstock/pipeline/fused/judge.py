@@ -12,7 +12,7 @@ from penstock.events.media import charset, is_batch, is_cloudevents, is_json, is
 from penstock.events.rules import is_text as is_string
 from penstock.events.rules import is_uri, is_uri_reference
 from penstock.record import KafkaRecord
-from penstock.wire.kernels.routing import layout as at
+from penstock.wire import routing_layout as at
 
 __all__ = ["verdict_on"]
 

@@ -18,9 +18,9 @@ from penstock.pipeline.fused.shadow import Shadow
 from penstock.pipeline.fused.slow import Place, SlowPath, Written
 from penstock.pipeline.outgoing import COUNTERS
 from penstock.pipeline.stage import Stage
+from penstock.wire import routing_layout as at
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka.record_batch import read_batches
-from penstock.wire.kernels.routing import layout as at
 
 __all__ = ["Machine", "Output"]
 

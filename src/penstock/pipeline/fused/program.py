@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Final
 
 from penstock.errors import UnsupportedPlan
@@ -14,8 +15,7 @@ from penstock.pipeline.plan.nodes import Attribute, Node, Null
 from penstock.pipeline.plan.route import ExpressionKey, FunctionKey, Mode, RoutePlan, SimpleKey, Tombstones
 from penstock.pipeline.ports import Target
 from penstock.pipeline.stage import Stage, StageRoute, read_cloud_events
-from penstock.wire.kernels.routing import layout as at
-from penstock.wire.kernels.routing.changes import CAUSE
+from penstock.wire import routing_layout as at
 
 __all__ = ["Program", "program_of", "stops"]
 
@@ -40,7 +40,7 @@ _NO_CHANGE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the kernel runs, as `wire.kernels.routing.layout` says, and where its records go."""
+    """What the kernel runs, as `wire.routing_layout` says, and where its records go."""
 
     targets: tuple[Target, ...]
     """Every topic that is written to, those of dead letters and of unknown formats included."""
@@ -60,6 +60,8 @@ def stops(stage: Stage) -> tuple[str, ...]:
 
 
 def _stops(stage: Stage) -> Iterator[str]:
+    if find_spec("numba") is None:
+        yield "fused cannot: Numba is not installed"
     if stage.reader is not read_cloud_events:
         yield "fused cannot: records that are no CloudEvents"
     yield from (f"fused cannot: {what}" for what in stops_checks(stage.checks))
@@ -161,7 +163,7 @@ def _changes(writer: Assembler, plan: RoutePlan) -> dict[int, int]:
         for name, node in values.items()
     }
     if rows:
-        rows["causationid"] = [*writer.constant(b"causationid"), CAUSE, 0]
+        rows["causationid"] = [*writer.constant(b"causationid"), at.CAUSE, 0]
     core = len(writer.code)
     for name in CORE:
         writer.code += rows.get(name, [0, 0, _NO_CHANGE, 0])

@@ -14,10 +14,10 @@ from penstock.pipeline.fused.outbox import Outbox, Output
 from penstock.pipeline.fused.program import Program
 from penstock.pipeline.fused.slow import Place, SlowPath, Written, record_of
 from penstock.record import KafkaRecord
+from penstock.wire import routing_layout as at
 from penstock.wire.buffer import as_array
 from penstock.wire.kernels import IntArray
 from penstock.wire.kernels.records import F_OFFSET, FIELDS, locate_records
-from penstock.wire.kernels.routing import layout as at
 
 __all__ = ["Shadow"]
 

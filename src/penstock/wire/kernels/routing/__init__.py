@@ -2,7 +2,6 @@
 
 | module     | what is in it                                                                  |
 |------------|--------------------------------------------------------------------------------|
-| layout     | where everything stands in the arrays: program, work, boxes, state             |
 | boxes      | the records that wait for their batch, by target and partition                 |
 | texts      | texts in one of two buffers: compared, judged, copied, escaped                 |
 | grammar    | what is certainly a reference, a timestamp, a match of a pattern               |
@@ -17,6 +16,7 @@
 | run        | the loop over the records of a batch                                           |
 
 One-sided: a record is kept or dropped only where that is certain. Anything else stops the loop at the record,
-and somebody who knows everything decides; then the loop goes on behind it. Only `run` and `remember` and the
-slots of `boxes` are called from outside; all else is part of them.
+and somebody who knows everything decides; then the loop goes on behind it. `wire.routing_layout` says where
+everything stands. Only `run`, `remember` and the slots of `boxes` are called from outside; all else is part
+of them.
 """

@@ -6,7 +6,10 @@ import numpy as np
 
 from penstock.wire.kernels.jit import BYTES, INT, INTS, ByteArray, IntArray, inner
 from penstock.wire.kernels.routing.grammar import is_common_reference, is_common_time
-from penstock.wire.kernels.routing.layout import (
+from penstock.wire.kernels.routing.memory import UNKNOWN, recall
+from penstock.wire.kernels.routing.texts import compare, judge
+from penstock.wire.kernels.varint import byte_at
+from penstock.wire.routing_layout import (
     A_CORE,
     A_DATACONTENTTYPE,
     A_DATASCHEMA,
@@ -16,6 +19,7 @@ from penstock.wire.kernels.routing.layout import (
     A_TIME,
     A_TYPE,
     ASK,
+    CORE_NAMES,
     DONE,
     J_LEGAL,
     K_MEDIA_TYPE,
@@ -35,12 +39,10 @@ from penstock.wire.kernels.routing.layout import (
     W_EXTENSIONS_AT,
     W_MEDIA,
 )
-from penstock.wire.kernels.routing.memory import UNKNOWN, recall
-from penstock.wire.kernels.routing.texts import compare, judge
-from penstock.wire.kernels.varint import byte_at
 
 __all__ = [
-    "CORE_NAMES",
+    "CORE_SIZES",
+    "CORE_STARTS",
     "add_extension",
     "certain_text",
     "clear",
@@ -51,10 +53,9 @@ __all__ = [
     "set_core",
 ]
 
-CORE_NAMES = b"specversion id source type subject time datacontenttype dataschema"
-"""In the order of A_SPECVERSION and those behind it."""
-_STARTS = np.array([0, 12, 15, 22, 27, 35, 40, 56], np.int64)
-_SIZES = np.array([11, 2, 6, 4, 7, 4, 15, 10], np.int64)
+CORE_STARTS = np.array([0, 12, 15, 22, 27, 35, 40, 56], np.int64)
+CORE_SIZES = np.array([11, 2, 6, 4, 7, 4, 15, 10], np.int64)
+"""Where the names stand in CORE_NAMES, with which every pool begins."""
 _EXPIRYTIME = np.frombuffer(b"expirytime", np.uint8)
 _PARTITIONKEY = np.frombuffer(b"partitionkey", np.uint8)
 _DATA = np.frombuffer(b"data", np.uint8)
@@ -85,10 +86,10 @@ def is_text(data: ByteArray, pos: int, size: int, wanted: ByteArray) -> int:
 def core_index(data: ByteArray, name: int, size: int) -> int:
     """Give the number of an attribute of core; -1 if it is none."""
     for i in range(A_CORE):
-        if _SIZES[i] == size and byte_at(data, name) == CORE_NAMES[_STARTS[i]]:
+        if CORE_SIZES[i] == size and byte_at(data, name) == CORE_NAMES[CORE_STARTS[i]]:
             equal = 1
             for j in range(1, size):
-                equal &= int(byte_at(data, name + j) == CORE_NAMES[_STARTS[i] + j])
+                equal &= int(byte_at(data, name + j) == CORE_NAMES[CORE_STARTS[i] + j])
             if equal:
                 return i
     return -1

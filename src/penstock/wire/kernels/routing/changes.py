@@ -10,8 +10,18 @@ import numpy as np
 
 from penstock.wire.kernels.copying import copy
 from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner
-from penstock.wire.kernels.routing.attributes import certain_text, find_extension, is_text
-from penstock.wire.kernels.routing.layout import (
+from penstock.wire.kernels.routing.attributes import (
+    CORE_SIZES,
+    CORE_STARTS,
+    certain_text,
+    find_extension,
+    is_text,
+)
+from penstock.wire.kernels.routing.memory import UNKNOWN
+from penstock.wire.kernels.routing.texts import compare, copy_text, judge, same
+from penstock.wire.kernels.routing.values import load
+from penstock.wire.kernels.sha256 import SHA_ROOM, sha256_hex
+from penstock.wire.routing_layout import (
     A_CORE,
     A_DATACONTENTTYPE,
     A_ID,
@@ -19,6 +29,7 @@ from penstock.wire.kernels.routing.layout import (
     A_SPECVERSION,
     A_TYPE,
     ASK,
+    CAUSE,
     DONE,
     G_CHANGE,
     G_NAME,
@@ -54,22 +65,13 @@ from penstock.wire.kernels.routing.layout import (
     W_WRITTEN,
     W_WRITTEN_AT,
 )
-from penstock.wire.kernels.routing.memory import UNKNOWN
-from penstock.wire.kernels.routing.texts import compare, copy_text, judge, same
-from penstock.wire.kernels.routing.values import load
-from penstock.wire.kernels.sha256 import SHA_ROOM, sha256_hex
 
 __all__ = ["change", "value_of"]
 
 _PARTITIONKEY = np.frombuffer(b"partitionkey", np.uint8)
-_CORE_AT = np.array([0, 12, 15, 22, 27, 35, 40, 56], np.int64)
-"""Where the names of core stand at the beginning of every pool, see `attributes.CORE_NAMES`."""
-_CORE_SIZES = np.array([11, 2, 6, 4, 7, 4, 15, 10], np.int64)
 _ID_LENGTH = 32
 _ID_ROOM = 128
 """Bytes of a derived id's message beside source and id: numbers, signs and padding."""
-CAUSE = -2
-"""Instead of a value: the id of the event as it came, where the event is transformed."""
 
 
 @inner(INT(BYTES, OUT, INTS, INTS, INTS, INT, INT), inline=False)
@@ -226,7 +228,7 @@ def _core_leaves(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArra
         at = W_CHANGES_AT + i * N_ATTRIBUTE
         if work[at + N_STYLE] == 0:
             at = W_CORE_AT + i * N_ATTRIBUTE
-        to = _leaves(work, at, ~_CORE_AT[i], _CORE_SIZES[i])
+        to = _leaves(work, at, ~CORE_STARTS[i], CORE_SIZES[i])
         if i == A_DATACONTENTTYPE and to:
             work[to + N_STYLE] = STYLE_MEDIA_TYPE
         if i == A_ID and work[W_TRANSFORMED]:

@@ -13,7 +13,9 @@ from penstock.wire.kernels.json_tokens import UNSURE as NOT_SIMPLE
 from penstock.wire.kernels.json_values import read_decimal
 from penstock.wire.kernels.routing.attributes import is_text
 from penstock.wire.kernels.routing.grammar import matches
-from penstock.wire.kernels.routing.layout import (
+from penstock.wire.kernels.routing.texts import compare
+from penstock.wire.kernels.routing.values import load
+from penstock.wire.routing_layout import (
     EQUAL,
     FALSE,
     GREATER,
@@ -52,8 +54,6 @@ from penstock.wire.kernels.routing.layout import (
     W_SCALE,
     W_STACK_AT,
 )
-from penstock.wire.kernels.routing.texts import compare
-from penstock.wire.kernels.routing.values import load
 
 __all__ = ["evaluate"]
 

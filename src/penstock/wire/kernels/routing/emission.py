@@ -23,7 +23,9 @@ from penstock.wire.kernels.routing.boxes import (
     slot_row,
 )
 from penstock.wire.kernels.routing.changes import value_of
-from penstock.wire.kernels.routing.layout import (
+from penstock.wire.kernels.routing.texts import copy_text, escape_into, escaped_size
+from penstock.wire.kernels.varint import varint_size, write_varint
+from penstock.wire.routing_layout import (
     DATA_BASE64,
     DATA_IS_JSON_VALUE,
     DATA_IS_VALUE,
@@ -69,8 +71,6 @@ from penstock.wire.kernels.routing.layout import (
     W_WRITTEN_AT,
     X_DRY,
 )
-from penstock.wire.kernels.routing.texts import copy_text, escape_into, escaped_size
-from penstock.wire.kernels.varint import varint_size, write_varint
 
 __all__ = ["choose_key", "emit", "measure_binary", "measure_structured", "undo"]
 

@@ -12,7 +12,9 @@ from penstock.wire.kernels.json import value_end
 from penstock.wire.kernels.json_tokens import literal_end, number_end, skip_space, string_end
 from penstock.wire.kernels.records import F_VALUE, F_VALUE_SIZE
 from penstock.wire.kernels.routing.attributes import add_extension, clear, core_index, is_text, set_core
-from penstock.wire.kernels.routing.layout import (
+from penstock.wire.kernels.utf8 import is_utf8
+from penstock.wire.kernels.varint import byte_at
+from penstock.wire.routing_layout import (
     A_DATACONTENTTYPE,
     DONE,
     J_JSON,
@@ -28,8 +30,6 @@ from penstock.wire.kernels.routing.layout import (
     W_MEDIA,
     W_SCANNED,
 )
-from penstock.wire.kernels.utf8 import is_utf8
-from penstock.wire.kernels.varint import byte_at
 
 __all__ = ["read_envelope"]
 

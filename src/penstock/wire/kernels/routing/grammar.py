@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.wire.kernels.jit import BYTES, INT, ByteArray, inner
-from penstock.wire.kernels.routing.layout import ANY, FALSE, ONE, TRUE, UNSURE
 from penstock.wire.kernels.routing.texts import text_byte
 from penstock.wire.kernels.varint import byte_at
+from penstock.wire.routing_layout import ANY, FALSE, ONE, TRUE, UNSURE
 
 __all__ = ["is_common_reference", "is_common_time", "matches"]
 

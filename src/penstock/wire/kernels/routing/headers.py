@@ -10,7 +10,9 @@ import numpy as np
 from penstock.wire.kernels.jit import BYTES, INT, INTS, ByteArray, IntArray, inner
 from penstock.wire.kernels.records import F_HEADERS, F_HEADERS_AT, read_blob
 from penstock.wire.kernels.routing.attributes import add_extension, clear, core_index, is_text, set_core
-from penstock.wire.kernels.routing.layout import (
+from penstock.wire.kernels.utf8 import is_utf8
+from penstock.wire.kernels.varint import byte_at
+from penstock.wire.routing_layout import (
     A_DATACONTENTTYPE,
     BROKEN,
     DONE,
@@ -21,8 +23,6 @@ from penstock.wire.kernels.routing.layout import (
     W_FOREIGN_AT,
     W_MEDIA,
 )
-from penstock.wire.kernels.utf8 import is_utf8
-from penstock.wire.kernels.varint import byte_at
 
 __all__ = ["read_headers"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from penstock.wire.kernels.copying import copy
 from penstock.wire.kernels.hashing import murmur2
 from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner, kernel
-from penstock.wire.kernels.routing.layout import (
+from penstock.wire.kernels.routing.texts import same
+from penstock.wire.routing_layout import (
     C_MEMORY,
     M_HASH,
     M_KIND,
@@ -22,7 +23,6 @@ from penstock.wire.kernels.routing.layout import (
     X_ASKED_AT,
     X_ASKED_SIZE,
 )
-from penstock.wire.kernels.routing.texts import same
 
 __all__ = ["TOO_LONG", "UNKNOWN", "recall", "remember"]
 

@@ -23,7 +23,8 @@ from penstock.wire.kernels.routing.emission import (
 )
 from penstock.wire.kernels.routing.envelope import read_envelope
 from penstock.wire.kernels.routing.headers import read_headers
-from penstock.wire.kernels.routing.layout import (
+from penstock.wire.kernels.utf8 import is_utf8
+from penstock.wire.routing_layout import (
     A_CORE,
     A_DATACONTENTTYPE,
     BROKEN,
@@ -86,7 +87,6 @@ from penstock.wire.kernels.routing.layout import (
     X_POS,
     X_UNMATCHED,
 )
-from penstock.wire.kernels.utf8 import is_utf8
 
 __all__ = ["run"]
 

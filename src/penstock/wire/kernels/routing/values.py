@@ -6,7 +6,7 @@ from penstock.wire.kernels.jit import BYTES, INT, INTS, ByteArray, IntArray, inn
 from penstock.wire.kernels.json import ESCAPED, FALSE, FIELDS, NUMBER, STRING, TRUE
 from penstock.wire.kernels.json_values import read_decimal
 from penstock.wire.kernels.routing.attributes import find_extension
-from penstock.wire.kernels.routing.layout import (
+from penstock.wire.routing_layout import (
     DONE,
     N_ATTRIBUTE,
     N_SIZE,

@@ -1,4 +1,4 @@
-"""Where everything stands in the arrays of the interpreter.
+"""Where everything stands in the arrays of the routing interpreter, `wire.kernels.routing`; loads no kernel.
 
 `code` is the program: a head, a row for each route, then what the rows point to. `pool` is bytes: the
 program's constants, then texts that were judged, then room to write texts in. `work` is what is known of the
@@ -83,7 +83,11 @@ P_STRING = 4
 P_SCALAR = 5
 """The string, number or boolean at a path, as text."""
 
-# The attributes of core, in the order in which they are written.
+CAUSE = -2
+"""Instead of a value: the id of the event as it came, where the event is transformed."""
+
+CORE_NAMES = b"specversion id source type subject time datacontenttype dataschema"
+"""How every pool begins: the attributes of core, in the order in which they are written."""
 A_SPECVERSION = 0
 A_ID = 1
 A_SOURCE = 2
