@@ -61,7 +61,7 @@ def read_letters(
     most: int = MOST_LETTERS,
     on_size: Callable[[int], None] | None = None,
 ) -> Letters:
-    """Read every dead letter of a topic, which is written in a binding."""
+    """Read every dead letter of a topic, which is written in a binding; the oldest comes first."""
     found: dict[str, Letter] = {}
     restored: set[str] = set()
     counts = {"repeated": 0, "foreign": 0, "left_out": 0}
@@ -79,7 +79,9 @@ def read_letters(
             counts["left_out"] += 1
         else:
             found[letter.id] = letter
-    open_letters = tuple(letter for key, letter in found.items() if key not in restored)
+    left = (letter for key, letter in found.items() if key not in restored)
+    # The partitions of a topic come in any order; records are restored in that in which they died.
+    open_letters = tuple(sorted(left, key=lambda letter: letter.stored.timestamp or 0))
     return Letters(letters=open_letters, restored=len(found) - len(open_letters), **counts)
 
 
