@@ -5,7 +5,7 @@ subject set from the data, written in structured mode to one real Kafka on this 
 the first round is thrown away, every figure is the median of the others. Penstock and passthrough run in one
 warm JVM and the whole query is counted; the others are processes of their own, counted from their first
 output on. Penstock stands there twice: with the engine that it chooses by itself, which is measured against
-the goals, and with the columns engine. CPU is user and system time of the process tree, the broker's left out.
+the goals, and with the columns engine. CPU is user and system time of the process tree, without the broker's.
 Topics are deleted.
 """
 
