@@ -7,13 +7,14 @@ import random
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.contract.selection import Selector
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.fused.bodies import Body
 from penstock.pipeline.fused.machine import Machine
@@ -26,6 +27,8 @@ from penstock.pipeline.plan.route import Mode as RouteMode
 from penstock.pipeline.plan.sql import parse_sql
 from penstock.pipeline.ports import Target
 from penstock.pipeline.stage import Stage, StageRoute
+from penstock.pipeline.typed.check import ContractCheck
+from penstock.pipeline.typed.form import Form
 from penstock.record import Header, KafkaRecord
 from penstock.wire.buffer import as_array
 from penstock.wire.kafka.batch_body import BatchBody, framed
@@ -289,7 +292,16 @@ def stage_by(dice: random.Random) -> Stage:
         plan = plan_by(dice, len(plans))
         if not stops(stage_of([plan], limit)):
             plans.append(plan)
-    return stage_of(plans, limit)
+    return replace(stage_of(plans, limit), checks=checks_by(dice))
+
+
+def checks_by(dice: random.Random) -> tuple[ContractCheck, ...]:
+    """Give no check mostly, else one of a contract that has messages for some types."""
+    chosen = dice.choice([[], [], ["a"], ["abc", "b"], ["a", "a b"]])
+    forms = tuple(
+        Form(name=name, selector=Selector(types=tuple(name.split())), codec="json") for name in chosen
+    )
+    return (ContractCheck(operation="onEvent", forms=forms),) if forms else ()
 
 
 def stage_of(plans: Sequence[RoutePlan], limit: int | None = None) -> Stage:
