@@ -23,10 +23,19 @@ def pipeline(extra: str = "", head: str = "", send: str = "publishLargeOrder") -
     return checked.pipeline
 
 
-def test_a_plain_route_runs_by_arrow() -> None:
+def test_a_plain_route_is_fused() -> None:
     (found,) = explanations(pipeline("    where: type = 'a' AND data.total > 1\n")).values()
-    assert (found.chosen, found.reads) == ("arrow", ("type", "data.total"))
+    assert (found.chosen, found.reads) == ("fused", ("type", "data.total"))
+    assert found.guarantee.startswith("exactly once on kafka")
+
+
+def test_a_plain_route_runs_by_arrow_if_that_is_asked_for() -> None:
+    where = "    where: type = 'a' AND data.total > 1\n"
+    (found,) = explanations(pipeline(where, head="engine: columns\n")).values()
+    assert found.chosen == "arrow"
     assert found.guarantee.startswith("at least once: one sink on kafka")
+    text = graph.as_text(pipeline(where, head="engine: columns\n"), explain=True)
+    assert "can run exactly once" in text
 
 
 def test_what_stops_the_fused_engine_is_named() -> None:
@@ -37,8 +46,6 @@ def test_what_stops_the_fused_engine_is_named() -> None:
 def test_an_engine_that_is_named_must_be_able_to() -> None:
     (found,) = explanations(pipeline("    check: none\n", head="engine: loop\n")).values()
     assert (found.chosen, found.guarantee[:12]) == ("loop", "exactly once")
-    text = graph.as_text(pipeline("    check: none\n"), explain=True)
-    assert "can run exactly once" in text
     (refused,) = explanations(pipeline("    apply: functions:enrich\n", head="engine: fused\n")).values()
     assert (refused.chosen, "the fused engine cannot" in refused.guarantee) == ("none", True)
 
@@ -84,7 +91,7 @@ def test_a_route_to_pulsar_is_at_least_once_on_each_cluster() -> None:
 
 def test_the_same_is_data() -> None:
     (route,) = json.loads(json.dumps(graph.as_data(pipeline())))
-    assert route["engine"] == "arrow"
+    assert route["engine"] == "fused"
     assert route["engines"]["real-time"]["stops"]
 
 

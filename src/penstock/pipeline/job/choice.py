@@ -66,9 +66,11 @@ def _of_route(route: CompiledRoute) -> Iterator[str]:
 
 def chosen(wanted: str, source: Source, pipeline: Pipeline) -> str:
     """Choose the engine of a source; raises UnsupportedPlan if the wanted one cannot do it."""
-    if wanted in (AUTO, COLUMNS):
+    if wanted == COLUMNS:
         return COLUMNS
     found = fused_stops(source, pipeline)
+    if wanted == AUTO:
+        return COLUMNS if found else FUSED
     if found:
         raise UnsupportedPlan(f"{source.name}: the {wanted} engine", found)
     return wanted
