@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import logging
 import re
@@ -11,6 +12,7 @@ import threading
 import time
 import urllib.request
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,12 @@ from penstock.gateway.groups.group import Limits as GroupLimits
 from penstock.gateway.process import Gateway, Options
 from penstock.gateway.security.protocols import SecurityProtocol
 
-pytestmark = pytest.mark.server
+pytestmark = [
+    pytest.mark.server,
+    # A Pulsar broker closes idle connections of its admin API; over TLS asyncio then keeps the transport, and
+    # httpx, which has let go of it, never closes it.
+    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
+]
 
 SESSION = uuid.uuid4().hex[:6]
 ACME, BETA = f"acme-{SESSION}", f"beta-{SESSION}"
@@ -172,6 +179,10 @@ def world(secured_pulsar: Pulsar) -> Iterator[World]:
         found.create(f"{ACME}-admin", SHOP, "orders")
         yield found
     logger.setLevel(level)
+    with warnings.catch_warnings():
+        # See pytestmark.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def produce(settings: dict[str, Any], topic: str, value: bytes, **more: Any) -> tuple[KafkaError | None, Any]:
@@ -343,7 +354,6 @@ def test_tokens_that_pulsar_does_not_take(world: World, kind: str) -> None:
     world.tokens.add(passwords[kind].partition(":")[2])
 
 
-@pytest.mark.slow
 def test_kafkas_own_tools_with_the_settings_of_the_page(world: World, tmp_path: Path) -> None:
     page = Path(__file__).parents[3] / "docs" / "gateway" / "security.md"
     [text] = re.findall(
@@ -359,16 +369,17 @@ def test_kafkas_own_tools_with_the_settings_of_the_page(world: World, tmp_path: 
         assert former in text
         text = text.replace(former, value)
     (tmp_path / "client.properties").write_text(text)
-    assert produce(world.settings("both"), "orders", b"for java")[0] is None
+    world.create(f"{ACME}-admin", SHOP, "java")
+    assert produce(world.settings("both"), "java", b"for java")[0] is None
     words = [
-        *("--bootstrap-server", world.bootstrap, "--topic", "orders", "--from-beginning", "--group", "java"),
+        *("--bootstrap-server", world.bootstrap, "--topic", "java", "--from-beginning", "--group", "java"),
         *("--command-config", str(tmp_path / "client.properties"), "--max-messages", "1"),
     ]
     done = subprocess.run(
         tool_command("console-consumer", words), capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert done.stdout == "for java\n"
 
 
 def test_nothing_secret_is_told(world: World) -> None:

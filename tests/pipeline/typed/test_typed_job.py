@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from penstock.brokers.kafka_records import scan
 from penstock.config import Context, load
 from penstock.contract.schema_ids import (
     IdKind,
@@ -71,19 +72,8 @@ class Cluster:
         assert producer.flush(60) == 0
 
     def read(self, name: str) -> list[KafkaRecord]:
-        consumer = Consumer({**self.options, "group.id": "reader", "enable.auto.commit": False})
-        place = TopicPartition(self.topic(name), 0, 0)
-        end = consumer.get_watermark_offsets(place, timeout=30)[1]
-        consumer.assign([place])
-        found: list[KafkaRecord] = []
-        while len(found) < end:
-            messages = consumer.consume(end - len(found), 30)
-            assert messages, f"{end - len(found)} records of {name} did not come"
-            found += [
-                KafkaRecord(value=m.value(), key=m.key(), headers=tuple(m.headers() or ())) for m in messages
-            ]
-        consumer.close()
-        return found
+        found = scan(self.options, self.topic(name))
+        return [KafkaRecord(value=each.value, key=each.key, headers=each.headers) for each in found]
 
     def context(self) -> Context:
         context = {
