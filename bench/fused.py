@@ -266,7 +266,7 @@ def main() -> None:
         "One route, from Kafka's bytes to Kafka's bytes",
         ["side", "records/s", "x columns", "CPU s per M", "RSS MB", "guarantee"],
     )
-    count = 300_000 if report.quick else 2_000_000
+    count = 800_000 if report.quick else 2_000_000
     with ExitStack() as stack:
         kafka = stack.enter_context(Kafka(heap_mb=512, full_jit=True))
         broker = Broker(kafka.bootstrap)
