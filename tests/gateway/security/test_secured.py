@@ -34,8 +34,8 @@ from penstock.gateway.security.protocols import SecurityProtocol
 
 pytestmark = [
     pytest.mark.server,
-    # A Pulsar broker closes idle connections of its admin API; over TLS asyncio then keeps the transport, and
-    # httpx, which has let go of it, never closes it.
+    # Seen once: a transport to Pulsar that nobody had closed. Presumably an idle TLS connection of httpx that
+    # the broker ended; the cause is not proven.
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
 ]
 

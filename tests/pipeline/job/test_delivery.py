@@ -235,6 +235,7 @@ def test_the_job_stops_if_dead_letters_cannot_be_written(project: Make, spark: S
     shop.produce([record(1)])
 
     def spoil(progress: Progress) -> None:
+        # With 10 bytes a transaction could not be ended either: presumably its marker does not fit.
         shop.admin().change_settings(shop.topic("dead"), {"max.message.bytes": "100"})
         shop.produce([KafkaRecord(value=b"poison"), record(2)])
 
