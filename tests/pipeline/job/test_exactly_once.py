@@ -11,7 +11,8 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -63,19 +64,43 @@ def the_driver(running: Any) -> None:
 
 
 def everybody(running: Any) -> None:
-    processes = [running.process, *psutil.Process(running.process.pid).children(recursive=True)]
-    for process in processes:
-        process.send_signal(signal.SIGKILL)
+    driver = psutil.Process(running.process.pid)
+    end([driver, *driver.children(recursive=True)])
     assert running.ended() == -signal.SIGKILL
 
 
 def a_worker(running: Any) -> None:
     """Spark gives its ranges to somebody else; the job goes on."""
-    children = psutil.Process(running.process.pid).children(recursive=True)
-    workers = [child for child in children if "pyspark.daemon" in " ".join(child.cmdline())]
-    leaves = [worker for worker in workers if not worker.children()]
-    for worker in leaves or workers:
-        worker.send_signal(signal.SIGKILL)
+    family = psutil.Process(running.process.pid).children(recursive=True)
+    workers = [child for child in family if "pyspark.daemon" in command_of(child)]
+    parents = {parent_of(worker) for worker in workers}
+    leaves = [worker for worker in workers if worker.pid not in parents]
+    assert end(leaves or workers)
+
+
+def command_of(process: psutil.Process) -> str:
+    """The command line; a process that has ended meanwhile has none."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def parent_of(process: psutil.Process) -> int:
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def end(processes: Iterable[psutil.Process]) -> int:
+    """Kill those that still live, say how many they were."""
+    killed = 0
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+            killed += 1
+    return killed
 
 
 def killed(shop: Any, kill: Kill, engine: str, moments: random.Random, *, batch: int) -> Any:
