@@ -25,7 +25,8 @@ def command(
 
     made = make_package(load_pipeline(file, context=configuration().context()), out)
     output.data(str(made.path))
-    output.talk(f"Penstock and {len(made.modules)} of your files, {made.size // 1024} KiB")
+    parts = f"Penstock, {made.kernels} compiled kernels and {len(made.modules)} of your files"
+    output.talk(f"{parts}, {made.size // 1024} KiB")
     for name in made.modules:
         output.talk(f"  {name}")
     output.talk(f"the workers' Python needs: {', '.join(REQUIREMENTS)}")

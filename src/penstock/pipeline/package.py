@@ -1,8 +1,8 @@
 """What a cluster must be sent to run a pipeline: Penstock itself and the modules of the user, in one archive.
 
-Nothing is imported: the modules that a function needs are found by reading its imports, as far as they lie in
-the folder of the pipeline. Libraries with compiled parts cannot travel in an archive; the workers' Python has
-them (REQUIREMENTS).
+No module of the user is imported: what a function needs is found by reading its imports, as far as they lie
+in the folder of the pipeline. Libraries with compiled parts cannot travel in an archive; the workers' Python
+has them (REQUIREMENTS). Kernels travel compiled: no worker spends its first half minute on them.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Package:
     path: Path
     modules: tuple[str, ...]
     """The files of the user, relative to the folder of the pipeline."""
+    kernels: int
+    """How many kernels are in it compiled, for machines like this one."""
     size: int
 
 
@@ -54,9 +56,10 @@ def make_package(pipeline: Pipeline, path: Path) -> Package:
     folder = Path(pipeline.path).absolute().parent
     modules = modules_of(functions_of(pipeline), folder)
     own = Path(penstock.__file__).parent
-    members = {f"penstock/{file.relative_to(own)}": file for file in _files(own)}
-    members |= {str(file.relative_to(folder)): file for file in modules}
+    kernels = _kernels()
     try:
+        members = {f"penstock/{file.relative_to(own)}": file.read_bytes() for file in _files(own)} | kernels
+        members |= {str(file.relative_to(folder)): file.read_bytes() for file in modules}
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f"{path.name}.part")
         _write(fresh, members)
@@ -64,7 +67,20 @@ def make_package(pipeline: Pipeline, path: Path) -> Package:
     except OSError as exc:
         raise PipelineError(f"cannot write {path}", why=str(exc), next="name another file with -o") from exc
     names = tuple(str(file.relative_to(folder)) for file in modules)
-    return Package(path=path, modules=names, size=path.stat().st_size)
+    indexed = sum(name.endswith(".nbi") for name in kernels)
+    return Package(path=path, modules=names, kernels=indexed, size=path.stat().st_size)
+
+
+def _kernels() -> dict[str, bytes]:
+    """Give the kernels that workers use, compiled here if they are not yet, as members of the archive."""
+    # Whoever imports these has loaded every kernel of a task.
+    import penstock.pipeline.fused.task
+    import penstock.pipeline.stage  # noqa: F401
+    from penstock.wire.kernels.archive import COMPILED, compiled
+    from penstock.wire.kernels.jit import kernels
+
+    found = compiled(kernels().values())
+    return {f"penstock/wire/kernels/{COMPILED}/{name}": data for name, data in found.items()}
 
 
 def functions_of(pipeline: Pipeline) -> tuple[str, ...]:
@@ -115,10 +131,10 @@ def _imports(file: Path) -> Iterator[str]:
             yield node.module
 
 
-def _write(path: Path, members: dict[str, Path]) -> None:
+def _write(path: Path, members: dict[str, bytes]) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, file in sorted(members.items()):
+        for name, data in sorted(members.items()):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, file.read_bytes())
+            archive.writestr(entry, data)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,7 @@ def spark_session(
     builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_log4j2()}")
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
-    with quiet_start():
+    with quiet_start(), _planners_know(package):
         session = builder.getOrCreate()
     if package is not None:
         session.sparkContext.addPyFile(str(package))
@@ -102,6 +103,23 @@ def _prepare_environment(worker_python: str) -> None:
     os.environ["PYSPARK_PYTHON"] = worker_python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(find_java().home)
+
+
+@contextmanager
+def _planners_know(package: Path | None) -> Iterator[None]:
+    """Let the processes that Java starts beside the driver import from the package.
+
+    The fused engine plans its ranges there, by the workers' Python; Spark gives added files to tasks only.
+    """
+    before = os.environ.get("PYTHONPATH")
+    if package is not None:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(package.absolute()), before)))
+    try:
+        yield
+    finally:
+        if package is not None:
+            os.environ.pop("PYTHONPATH")
+            os.environ.update({} if before is None else {"PYTHONPATH": before})
 
 
 def _log4j2() -> Path:

@@ -11,9 +11,10 @@ import sysconfig
 import venv
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from penstock.brokers.kafka_records import publish, scan
 from penstock.embedded.java import find_java
@@ -48,9 +49,15 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the folder of what the workers keep; nothing has been compiled there."""
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def master(machine: Path) -> Iterator[str]:
     """Run a master and two workers of one core each, from PySpark's own classes, on loopback."""
-    folder = tmp_path_factory.mktemp("cluster")
+    folder = machine
     address = f"spark://127.0.0.1:{_free_port()}"
     name, port = "127.0.0.1", address.rpartition(":")[2]
     running = []
@@ -80,6 +87,7 @@ def _daemon(name: str, folder: Path, *words: str, number: int = 0) -> ServerProc
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "PENSTOCK_HOME": str(folder),
     }
     given = [f"{key}={value}" for key, value in environment.items()]
     command = ["env", *given, "bash", str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
@@ -102,21 +110,49 @@ def project(kafka: Kafka, tmp_path: Path) -> Path:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     text = (SHOP / "asyncapi.yaml").read_text().replace("address: orders.", "address: cluster.")
-    (tmp_path / "asyncapi.yaml").write_text(text)
-    for name in ("pipeline.yaml", "functions.py"):
-        (tmp_path / name).write_bytes((SHOP / name).read_bytes())
+    contract, pipeline = (
+        YAML(typ="safe").load(each) for each in (text, (SHOP / "pipeline.yaml").read_text())
+    )
+    _add_a_fused_route(contract, pipeline)
+    for name, document in (("asyncapi", contract), ("pipeline", pipeline)):
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(document))
+    (tmp_path / "functions.py").write_bytes((SHOP / "functions.py").read_bytes())
     (tmp_path / "penstock.yaml").write_text(
         f"contexts:\n  test:\n    servers:\n      kafka: {{kind: kafka, address: '{kafka.bootstrap}'}}\n"
     )
     admin = AdminClient(kafka.client_options())
-    topics = [NewTopic(f"cluster.{name}", 2, 1) for name in ("placed", "large", "dead")]
+    topics = [NewTopic(f"cluster.{name}", 2, 1) for name in ("placed", "large", "dead", "trail", "copy")]
     for done in admin.create_topics(topics).values():
         done.result(30)
-    publish(kafka.client_options(), (_order(number) for number in range(ORDERS)))
+    for topic in ("cluster.placed", "cluster.trail"):
+        publish(kafka.client_options(), (_order(number, topic) for number in range(ORDERS)))
     return tmp_path
 
 
-def _order(number: int) -> KafkaRecord:
+def _add_a_fused_route(contract: dict[str, Any], pipeline: dict[str, Any]) -> None:
+    """Add a source that the kernel can do beside the one with a function, which it cannot."""
+    message = {"event": {"headers": {"type": "object", "properties": {"ce_id": {"type": "string"}}}}}
+    dead = {"x-penstock-dead-letter": {"$ref": "#/channels/ordersDead"}}
+    for name, action, more in (("trail", "receive", dead), ("copy", "send", {})):
+        servers = [{"$ref": "#/servers/kafka"}]
+        contract["channels"][name] = {
+            "address": f"cluster.{name}",
+            "servers": servers,
+            "messages": message,
+            **more,
+        }
+        contract["operations"][f"{action}-{name}"] = {
+            "action": action,
+            "channel": {"$ref": f"#/channels/{name}"},
+        }
+    pipeline["routes"]["copies"] = {
+        "receive": "receive-trail",
+        "where": "data.total >= 100",
+        "send": "send-copy",
+    }
+
+
+def _order(number: int, topic: str) -> KafkaRecord:
     headers = (
         ("ce_specversion", b"1.0"),
         ("ce_id", b"order-%d" % number),
@@ -126,27 +162,33 @@ def _order(number: int) -> KafkaRecord:
     )
     kept = headers[1:] if number % DEAD_EVERY == 0 else headers
     value = b'{"order":"%d","customer":"c%d","total":%d}' % (number, number % 7, number % 200)
-    return KafkaRecord(value=value, key=b"k%d" % number, headers=kept, topic="cluster.placed")
+    return KafkaRecord(value=value, key=b"k%d" % number, headers=kept, topic=topic)
 
 
 def test_the_package_is_all_that_workers_need(
-    kafka: Kafka, project: Path, master: str, bare_python: str
+    kafka: Kafka, project: Path, master: str, machine: Path, bare_python: str
 ) -> None:
     packed = _penstock(project, "package", "--to", "job.zip")
     assert packed.returncode == 0, packed.stderr
-    words = ("--once", "-o", "json", "--master", master, "--worker-python", bare_python)
+    words = ("--once", "-o", "json", "--shadow", "1", "--master", master, "--worker-python", bare_python)
     result = _penstock(project, "run", "pipeline.yaml", *words, "--package", "job.zip")
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["total"]["in"] == ORDERS
+    total = json.loads(result.stdout)["total"]
+    assert total["in"] == 2 * ORDERS
     dead = {n for n in range(ORDERS) if n % DEAD_EVERY == 0}
     large = {f"order-{n}" for n in range(ORDERS) if n % 200 >= 100 and n not in dead}
     options = kafka.client_options()
+    assert sorted(KafkaBinding().decode(each).id for each in scan(options, "cluster.copy")) == sorted(large)
+    # The kernel ran there, beside its shadow, and no worker had to compile one: the archive brought them.
+    assert total["shadow"] > 0
+    assert "compiled" not in total, total
+    assert list((machine / "kernels").glob("*.nbi"))
     written = [KafkaBinding().decode(record) for record in scan(options, "cluster.large")]
     assert sorted(str(event.get("causationid")) for event in written) == sorted(large)
     # What the function added: it ran there, and it came by the archive.
     assert {event.json()["reviewer"] for event in written} == {"clerk"}
     letters = [KafkaBinding().decode(record) for record in scan(options, "cluster.dead")]
-    assert [letter.type for letter in letters] == [TYPE] * len(dead)
+    assert [letter.type for letter in letters] == [TYPE] * 2 * len(dead)
 
 
 def _penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

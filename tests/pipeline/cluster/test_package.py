@@ -78,23 +78,60 @@ def test_penstock_runs_from_the_archive(tmp_path: Path) -> None:
     assert [Path(word).is_relative_to(made.path) for word in result.stdout.split()] == [True, True]
 
 
-@pytest.mark.slow
-def test_kernels_of_an_archive_are_compiled_once(tmp_path: Path) -> None:
-    made = make_package(load_pipeline(SHOP), tmp_path / "one" / "a.zip")
-    (tmp_path / "two").mkdir()
-    again = tmp_path / "two" / "b.zip"
-    again.write_bytes(made.path.read_bytes())
-    probe = "from penstock.wire.kernels import utf8, jit; print(jit.cache_misses(), len(jit.kernels()) > 0)"
+# What kernels cost a worker: processes that have nothing but an archive and libraries
+
+PROBE = """
+from penstock.wire.kernels import jit, utf8
+print(jit.cache_misses(), len(jit.kernels()), utf8.is_utf8.stats.cache_path)
+"""
+
+
+def started(archive: Path, home: Path) -> subprocess.Popen[str]:
     libraries = [path for path in sys.path if path.endswith("site-packages")]
-    told = []
-    for archive in (made.path, again):
-        environment = {"PYTHONPATH": ":".join([str(archive), *libraries]), "PENSTOCK_HOME": str(tmp_path)}
-        command = [sys.executable, "-S", "-c", probe]
-        result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        told.append(result.stdout.split())
-    assert told[0][1] == told[1][1] == "True"
-    assert int(told[0][0]) > 0
-    assert told[1][0] == "0"
+    environment = {"PYTHONPATH": ":".join([str(archive), *libraries]), "PENSTOCK_HOME": str(home)}
+    command = [sys.executable, "-S", "-c", PROBE]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def told(process: subprocess.Popen[str]) -> tuple[int, int, Path]:
+    """Give how many kernels it had to compile, how many it has, and where they are cached."""
+    words = process.communicate(timeout=280)[0].split()
+    assert process.returncode == 0
+    return int(words[0]), int(words[1]), Path(words[2])
+
+
+def test_workers_compile_no_kernel_that_the_archive_carries(tmp_path: Path) -> None:
+    made = make_package(load_pipeline(SHOP), tmp_path / "a.zip")
+    together = [started(made.path, tmp_path / "home") for _ in range(2)]
+    for misses, many, folder in map(told, together):
+        assert (misses, folder) == (0, tmp_path / "home" / "kernels")
+        assert 0 < many <= made.kernels
+
+
+def test_a_user_without_a_cache_folder_has_one_beside_the_archive(tmp_path: Path) -> None:
+    made = make_package(load_pipeline(SHOP), tmp_path / "a.zip")
+    misses, _, folder = told(started(made.path, Path("/dev/null/home")))
+    assert (misses, folder) == (0, tmp_path / "penstock" / "kernels")
+
+
+@pytest.mark.slow
+def test_workers_on_another_processor_compile_each_kernel_once(tmp_path: Path) -> None:
+    made = make_package(load_pipeline(SHOP), tmp_path / "a.zip")
+    places = [tmp_path / "one" / "b.zip", tmp_path / "two" / "b.zip"]
+    for place in places:
+        without_compiled(made.path, place)
+    together = [told(process) for process in [started(place, tmp_path / "home") for place in places]]
+    assert sum(misses for misses, _, _ in together) == together[0][1]
+    # The next job finds them.
+    assert told(started(places[0], tmp_path / "home"))[0] == 0
+
+
+def without_compiled(archive: Path, path: Path) -> None:
+    path.parent.mkdir()
+    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            if "/compiled/" not in name:
+                new.writestr(name, old.read(name))
 
 
 def test_the_archive_holds_no_bytecode(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ NUMBA_DISABLE_JIT=1 the same source runs as plain Python.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from types import CodeType
 from typing import Any, TypeVar, cast
 
@@ -20,7 +20,7 @@ try:
     from numba import config, njit, types
     from numpy.typing import NDArray
 
-    from penstock.wire.kernels.archive import ArchiveCacheLocator, is_archived
+    from penstock.wire.kernels.archive import archive_cache, is_archived
 except ImportError as exc:
     raise MissingExtra("gateway", "numba", purpose="transcoding batches") from exc
 
@@ -113,8 +113,9 @@ def _compile(function: Any, signature: Any, options: dict[str, bool], stamp: str
     # Numba names its cache file after __qualname__ and looks only at this function's own file for
     # changes; the stamp covers the kernels it calls, so an edited callee is never linked stale.
     function.__qualname__ = f"{function.__name__}_{stamp}"
+    file = function.__code__.co_filename
     try:
-        with _cache_for(function):
+        with archive_cache(file) if is_archived(file) else nullcontext():
             made = njit(signature, cache=True, **options)(function)
     except RuntimeError as exc:
         # Neither the package's folder nor the user's cache folder can be written: compile in memory.
@@ -143,18 +144,6 @@ def _postpone(function: Any, signature: Any, options: dict[str, bool], stamp: st
 
     made.get_call_template = get_call_template
     return made
-
-
-@contextmanager
-def _cache_for(function: Any) -> Iterator[None]:
-    """Let Numba cache a kernel from an archive where it is found again by the next job."""
-    before = getattr(config, "CACHE_LOCATOR_CLASSES", "")
-    if is_archived(function.__code__.co_filename):
-        config.CACHE_LOCATOR_CLASSES = f"{ArchiveCacheLocator.__module__}.{ArchiveCacheLocator.__name__}"
-    try:
-        yield
-    finally:
-        config.CACHE_LOCATOR_CLASSES = before
 
 
 def _stamp(function: Any, form: str) -> str:
