@@ -271,9 +271,9 @@ class MemoryStorage:
         """Give the only node."""
         return [self.address]
 
-    async def leader(self, topic: str, partition: int) -> int:
+    async def leaders(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[int]]:
         """Give the only node."""
-        return self.address.id
+        return {topic.name: [self.address.id] * topic.partitions for topic in topics}
 
 
 def _is_legal(name: str, value: str) -> bool:

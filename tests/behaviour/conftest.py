@@ -262,7 +262,9 @@ class GatewayThread:
         from penstock.gateway.handler import Services, Settings
         from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id
         from penstock.gateway.pulsar.coordinators import PulsarGroups
+        from penstock.gateway.pulsar.leaders import Leaders
         from penstock.gateway.pulsar.names import Names
+        from penstock.gateway.pulsar.ownership import Ownership
         from penstock.gateway.pulsar.storage import PulsarStorage
         from penstock.gateway.server import Server
 
@@ -273,12 +275,15 @@ class GatewayThread:
         self.groups = PulsarGroups(
             self.client, self.admin, namespace=GROUPS_NAMESPACE, limits=Limits(initial_delay=0.0)
         )
+        leaders = Leaders(lambda: self.groups.node_id, Ownership(self.groups.membership.tell))
         self.server = Server(
             Services(
                 topics=storage.topics,
                 log=storage,
                 producers=storage,
-                cluster=GatewayCluster(storage, self.groups.membership, lambda listener: 0),
+                cluster=GatewayCluster(
+                    storage, self.groups.membership, lambda listener: 0, leaders, storage.topics
+                ),
                 groups=self.groups if self._has_groups else NoGroups(),
                 settings=self._settings or Settings(),
                 versions=advertised(),

@@ -38,11 +38,11 @@ def free_port() -> int:
 class GatewayProcess:
     """One `penstock gateway`, at the same address in each of its lives."""
 
-    def __init__(self, pulsar: Any, log: Path) -> None:
+    def __init__(self, pulsar: Any, log: Path, *words: str) -> None:
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._words = [sys.executable, "-m", "penstock.cli", "gateway", "--listen", self.bootstrap]
-        self._words += ["--pulsar", pulsar.service_url, "--admin", pulsar.admin_url]
+        self._words += ["--pulsar", pulsar.service_url, "--admin", pulsar.admin_url, *words]
         self._log = log
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -79,7 +79,8 @@ class GatewayProcess:
 @pytest.fixture(scope="module")
 def gateways(pulsar: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[GatewayProcess]]:
     folder = tmp_path_factory.mktemp("gateways")
-    made = [GatewayProcess(pulsar, folder / f"{number}.log") for number in range(3)]
+    nowhere = ("--beside-broker", "none")
+    made = [GatewayProcess(pulsar, folder / f"{number}.log", *nowhere) for number in range(3)]
     try:
         for gateway in made:
             gateway.start()
@@ -324,6 +325,44 @@ def test_gateways_are_killed_thirty_times(
     gateways: list[GatewayProcess], connect: Callable[[str], Any]
 ) -> None:
     kill_in_turn(gateways, connect, 30)
+
+
+def leaders(connect: Callable[[str], Any], gateway: GatewayProcess, topic: str) -> set[int]:
+    """The ports of the gateways that lead a topic, as one gateway tells them."""
+    wire = connect(gateway.bootstrap)
+    try:
+        found = wire.ask(METADATA, 9, topics=[{"name": topic}], allow_auto_topic_creation=False)
+    finally:
+        wire.close()
+    ports = {each.node_id: int(each.port) for each in found.brokers}
+    return {ports[part.leader_id] for part in found.topics[0].partitions}
+
+
+def test_a_gateway_beside_the_broker_leads_what_it_owns(
+    gateways: list[GatewayProcess], connect: Callable[[str], Any], pulsar: Any, tmp_path: Path
+) -> None:
+    topic, group = make_topic(gateways, 6), f"beside-{uuid.uuid4().hex[:8]}"
+    # By its own address: it is that of the broker, which the others were told not to be beside.
+    beside = GatewayProcess(pulsar, tmp_path / "beside.log")
+    everyone = [*gateways, beside]
+
+    def is_led_by(told: list[GatewayProcess], ports: set[int]) -> bool:
+        return all(leaders(connect, each, topic) == ports for each in told)
+
+    try:
+        with Load(everybody(everyone), topic, group) as load:
+            eventually(lambda: load.commits)
+            assert is_led_by(gateways, {each.port for each in gateways})
+            beside.start()
+            eventually(lambda: is_led_by(everyone, {beside.port}))
+            beside.kill()
+            eventually(lambda: is_led_by(gateways, {each.port for each in gateways}))
+            beside.start()
+            eventually(lambda: is_led_by(everyone, {beside.port}))
+    finally:
+        beside.stop()
+    assert load.errors == []
+    assert load.acknowledged - load.read == set(), "acknowledged records were lost"
 
 
 def test_a_gateway_that_hangs_writes_nothing_when_it_goes_on(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.brokers.pulsar import Host
 from penstock.cli.app import main
-from penstock.cli.gateway import _listeners, _metrics_address
+from penstock.cli.gateway import _beside, _listeners, _metrics_address
 from penstock.cli.gateway_limits import LIMITS, limited
 from penstock.gateway.dispatch import HANDLERS, advertised
 from penstock.gateway.process import Options
@@ -52,6 +53,8 @@ def test_the_table_of_the_docs_is_computed_from_the_handlers() -> None:
         ([*NOWHERE, "--metrics-listen", "x"], "'x' is no address"),
         ([*NOWHERE, "--listen", "http://a:1"], "'http' is no protocol of a listener"),
         ([*NOWHERE, "--listen", "://a:1"], "'' is no protocol of a listener"),
+        ([*NOWHERE, "--beside-broker", "a:b"], "'a:b' is no broker"),
+        ([*NOWHERE, "--beside-broker", "pulsar://a"], "'pulsar://a' is no broker"),
         ([*NOWHERE, "--limit", "connections"], "'connections' is no limit"),
         ([*NOWHERE, "--limit", "connections=0"], "'connections=0' is no limit"),
         ([*NOWHERE, "--limit", "beds=3"], "'beds=3' is no limit"),
@@ -114,6 +117,13 @@ def test_the_table_of_limits_is_that_of_the_code() -> None:
         for name, (part, attribute) in LIMITS.items()
     ]
     assert re.findall(r"^\| `([a-z-]+)` \| (\d+) \|", page, re.MULTILINE) == rows
+
+
+def test_the_broker_that_it_sits_beside() -> None:
+    assert _beside(None) is None
+    assert _beside("none") == ()
+    assert _beside("Broker-1") == (Host("broker-1", 0),)
+    assert _beside("[::1]:6650") == (Host("::1", 6650),)
 
 
 def test_metrics_are_on_loopback_unless_told_otherwise() -> None:

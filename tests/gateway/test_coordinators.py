@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -193,7 +194,7 @@ class Busy:
 
     error = None
 
-    def __init__(self, refusals: int, *said: Peer) -> None:
+    def __init__(self, refusals: int, *said: Peer | bytes) -> None:
         self.refusals, self.said, self.names = refusals, list(said), []
 
     async def producer(self, topic: str, *, name: str) -> str:
@@ -202,7 +203,7 @@ class Busy:
             raise PulsarRefused("busy", server_error=ServerError.PRODUCER_BUSY, retriable=False)
         return name
 
-    async def read(self) -> Peer:
+    async def read(self) -> Peer | bytes:
         if not self.said:
             await asyncio.Event().wait()
         return self.said.pop(0)
@@ -263,7 +264,9 @@ def test_a_reader_that_has_ended_is_opened_again(monkeypatch: pytest.MonkeyPatch
     assert client.opened == 2
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b'{"node": 1}', b"\xff", b"[" * 70_000])
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b"null", b'{"node": 1}', b'{"node": Infinity}', b"\xff", b"[" * 70_000]
+)
 def test_what_is_no_peer_is_left_out(data: bytes) -> None:
     assert read_peer(data) is None
 
@@ -271,3 +274,25 @@ def test_what_is_no_peer_is_left_out(data: bytes) -> None:
 def test_a_peer_comes_back() -> None:
     peer = Peer(node_id=7, life="x", addresses=(Host("a", 1), Host("b", 2)), held={3: 4}, beat=9)
     assert read_peer(peer.to_bytes()) == peer
+    assert b"beside" not in peer.to_bytes()
+    for beside in ((), (Host("c", 0), Host("d", 6650))):
+        told = replace(peer, beside=beside)
+        assert read_peer(told.to_bytes()) == told
+
+
+def test_what_is_no_peer_is_heard_by_others() -> None:
+    words: list[bytes] = []
+    client: Any = Busy(0, b"owners", Peer(node_id=2, life="other", addresses=HERE))
+
+    async def work() -> None:
+        member = Membership(client, NOBODY, "topic")
+        member._reader, member.on_word = client, words.append
+        listening = asyncio.create_task(member._listen())
+        async with asyncio.timeout(5):
+            while member.live() != (2,):
+                await asyncio.sleep(0.01)
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+    asyncio.run(work())
+    assert words == [b"owners"]

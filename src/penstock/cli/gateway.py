@@ -26,6 +26,7 @@ __all__ = ["command"]
 _DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
 _DEBUG_VERBOSITY: Final = 2
+_NONE: Final = "none"
 
 
 class Offsets(StrEnum):
@@ -106,6 +107,13 @@ NodeId = Annotated[
         min=0, max=2**31 - 1, help="The id of this node for Kafka clients; else made of its address."
     ),
 ]
+BesideBroker = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST[:PORT]",
+        help="Lead what this broker owns, or none; else the brokers of the host that clients are told.",
+    ),
+]
 GroupsNamespace = Annotated[
     str, typer.Option("--groups-namespace", metavar="TENANT/NS", help="Where consumer groups are kept.")
 ]
@@ -143,6 +151,7 @@ def command(
     auto_create: AutoCreate = True,
     default_partitions: Partitions = 1,
     node_id: NodeId = None,
+    beside_broker: BesideBroker = None,
     groups_namespace: GroupsNamespace = "public/__kafka",
     groups_partitions: GroupsPartitions = 8,
     cursor_period: CursorPeriod = 5.0,
@@ -170,6 +179,7 @@ def command(
         auto_create=auto_create,
         default_partitions=default_partitions,
         node_id=node_id,
+        beside=_beside(beside_broker),
         groups_namespace=_namespace(groups_namespace, "--groups-namespace"),
         groups_partitions=groups_partitions,
         cursor_period=cursor_period,
@@ -288,14 +298,36 @@ def _metrics_address(text: str | None) -> Host | None:
     return _address(f"127.0.0.1:{text}" if text.isdecimal() else text, "--metrics-listen")
 
 
+def _beside(text: str | None) -> tuple[Host, ...] | None:
+    """Read HOST[:PORT], without a port every broker of the host; `none` is beside no broker."""
+    from penstock.brokers.pulsar import Host
+
+    if text is None or text == _NONE:
+        return None if text is None else ()
+    name, port = _host_and_port(text)
+    if not name:
+        raise ConfigError(
+            f"'{text}' is no broker",
+            where="--beside-broker",
+            next=f"write --beside-broker HOST, HOST:PORT or {_NONE}",
+        )
+    return (Host(name, port or 0),)
+
+
 def _address(text: str, option: str) -> Host:
     from penstock.brokers.pulsar import Host
 
-    try:
-        found = urlsplit(f"//{text}")
-        name, port = found.hostname, found.port
-    except ValueError:
-        name, port = None, None
-    if not name or port is None or found.netloc != text or "@" in text:
+    name, port = _host_and_port(text)
+    if not name or port is None:
         raise ConfigError(f"'{text}' is no address", where=option, next=f"write {option} HOST:PORT")
     return Host(name, port)
+
+
+def _host_and_port(text: str) -> tuple[str | None, int | None]:
+    """Take HOST[:PORT] apart; None for what is not there, and for both if it is something else."""
+    try:
+        found = urlsplit(f"//{text}")
+        is_one = found.netloc == text and "@" not in text
+        return (found.hostname, found.port) if is_one else (None, None)
+    except ValueError:
+        return None, None

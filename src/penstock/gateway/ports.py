@@ -170,5 +170,5 @@ class Cluster(Protocol):
     def nodes(self, listener: str) -> Sequence[Node]:
         """Give the live nodes at the addresses that a listener advertises."""
 
-    async def leader(self, topic: str, partition: int) -> int:
-        """Give the node that serves a partition."""
+    async def leaders(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[int]]:
+        """Give, by topic, the node that serves each partition; -1 where there is none."""

@@ -13,7 +13,7 @@ import logging
 import signal
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib import metadata
@@ -33,11 +33,14 @@ from penstock.gateway.health import Answer, Health
 from penstock.gateway.metrics import CONTENT_TYPE, Metrics, Reading
 from penstock.gateway.ports import Log
 from penstock.gateway.pulsar.accounts import Accounts, Backend
-from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id, leader_of
+from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id
 from penstock.gateway.pulsar.coordinators import NAMESPACE, PARTITIONS, PulsarGroups
 from penstock.gateway.pulsar.cursor_sync import PERIOD, CursorSync, Home
 from penstock.gateway.pulsar.cursors import Cursors
+from penstock.gateway.pulsar.leaders import Leaders
+from penstock.gateway.pulsar.membership import Peer
 from penstock.gateway.pulsar.names import Names
+from penstock.gateway.pulsar.ownership import Ownership
 from penstock.gateway.pulsar.partition import Partition
 from penstock.gateway.pulsar.read_ahead import ReadAhead
 from penstock.gateway.pulsar.storage import PulsarStorage
@@ -92,6 +95,8 @@ class Options:
     """The partitions of a topic that is made without a number of them."""
     node_id: int | None = None
     """None: made of the address that clients are told."""
+    beside: tuple[Host, ...] | None = None
+    """The brokers that this gateway sits beside, port 0 for all of a host; None: those of its own hosts."""
     groups_namespace: str = NAMESPACE
     """Where consumer groups and their offsets are kept."""
     groups_partitions: int = PARTITIONS
@@ -129,10 +134,9 @@ class Gateway:
         self._tls = _tls(options)
         self._read_ahead = ReadAhead()
         self._undecodable: Counter[str] = Counter()
+        self._ownership = Ownership(self._tell, on_change=self._let_go)
         self._client = self._client_as(options.token)
         self._admin = self._admin_as(options.token)
-        self._storage = self._storage_of(self._client, self._admin, options.default_namespace)
-        self._storage.node_id = -1 if options.node_id is None else options.node_id
         self._groups = PulsarGroups(
             self._client,
             self._admin,
@@ -141,6 +145,10 @@ class Gateway:
             limits=options.group_limits,
         )
         self._groups.on_view = self._follow_leaders
+        self._groups.membership.on_word = self._ownership.hear
+        self._leaders = Leaders(lambda: self._groups.node_id, self._ownership)
+        self._storage = self._storage_of(self._client, self._admin, options.default_namespace)
+        self._storage.node_id = -1 if options.node_id is None else options.node_id
         self._home = Home(Cursors(self._client, self._admin), self._pulsar_name)
         self._cursor_sync = CursorSync(
             self._home_of,
@@ -149,7 +157,6 @@ class Gateway:
             adopt=options.adopt_cursors,
         )
         self.metrics = Metrics(self._reading)
-        self._cluster = GatewayCluster(self._storage, self._groups.membership, self._number_of)
         backend = Backend(
             client=self._client_as,
             admin=self._admin_as,
@@ -198,7 +205,7 @@ class Gateway:
             await self._entrance.open()
             for listener in self.options.listeners:
                 await self._listen_on(listener)
-            await self._groups.start(self._storage.node_id, self._told())
+            await self._groups.start(self._storage.node_id, self._told(), self._beside())
             # A packed offset is a place already; there is no index to find a cursor's place by.
             if self.options.cursor_period > 0 and not self.options.packed:
                 self._cursor_sync.start()
@@ -225,6 +232,7 @@ class Gateway:
             self._preparing.cancel()
         # First of all: members that wait are sent on, and the other gateways need not wait for our silence.
         await self._cursor_sync.close()
+        await self._ownership.close()
         await self._groups.close()
         await asyncio.gather(*(server.drain(timeout) for server in self._servers))
         await self._health.close()
@@ -236,7 +244,7 @@ class Gateway:
     # As whom Pulsar is asked
 
     def _client_as(self, token: Secret | None) -> PulsarClient:
-        return PulsarClient(self.options.pulsar, token=token, tls=self._tls)
+        return PulsarClient(self.options.pulsar, token=token, tls=self._tls, on_owner=self._ownership.noticed)
 
     def _admin_as(self, token: Secret | None) -> Admin:
         return Admin(self.options.admin or guess_admin(self.options.pulsar), token=token, tls=self._tls)
@@ -250,6 +258,7 @@ class Gateway:
             partitions=_partitions(self.options),
             read_ahead=self._read_ahead,
             undecodable=self._undecodable,
+            leaders=self._leaders,
         )
 
     def _services_of(self, storage: PulsarStorage, name: str | None) -> Services:
@@ -262,10 +271,15 @@ class Gateway:
             topics=storage.topics,
             log=self._log_of(storage, name, settings),
             producers=storage,
-            cluster=self._cluster,
+            cluster=self._cluster_of(storage),
             groups=OwnGroups(self._groups),
             settings=settings,
             versions=advertised(),
+        )
+
+    def _cluster_of(self, storage: PulsarStorage) -> GatewayCluster:
+        return GatewayCluster(
+            self._storage, self._groups.membership, self._number_of, self._leaders, storage.topics
         )
 
     def _log_of(self, storage: PulsarStorage, name: str | None, settings: Settings) -> Log:
@@ -304,14 +318,21 @@ class Gateway:
             return None if home is None else (home, scope[1])
         return (self._home, group_id) if self.options.has_own_clients else None
 
-    def _follow_leaders(self, live: tuple[int, ...]) -> None:
-        node_id = self._storage.node_id
+    def _beside(self) -> list[Host]:
+        """The brokers at hand, in order, because gateways compare it."""
+        found = self.options.beside
+        return sorted({Host(told.name, 0) for told in self._told()} if found is None else found)
 
-        def is_ours(topic: str, index: int) -> bool:
-            return leader_of(topic, index, live) == node_id
+    async def _tell(self, word: bytes) -> None:
+        await self._groups.membership.tell(word)
 
-        self._storage.let_go(is_ours)
-        self._accounts.let_go(is_ours)
+    def _follow_leaders(self, peers: Sequence[Peer]) -> None:
+        self._leaders.look(peers)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._storage.let_go()
+        self._accounts.let_go()
 
     def _number_of(self, listener: str) -> int:
         return list(self._storage.advertised).index(listener)

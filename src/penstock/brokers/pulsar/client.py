@@ -44,7 +44,9 @@ class PulsarClient:
         token: Secret | None = None,
         tls: ssl.SSLContext | None = None,
         options: Options | None = None,
+        on_owner: Callable[[str, Broker], None] = lambda topic, broker: None,
     ) -> None:
+        """`on_owner` hears of every lookup, also of those by which sessions find their way back."""
         url = ServiceUrl.parse(service_url)
         self.options = options or Options()
         credentials = None if token is None else Credentials("token", token)
@@ -53,7 +55,7 @@ class PulsarClient:
             credentials=credentials,
             tls=(tls or ssl.create_default_context()) if url.tls else None,
         )
-        self._lookup = Lookup(self._pool, url)
+        self._lookup = Lookup(self._pool, url, on_owner=on_owner)
         self._cluster = Cluster(self._pool, self._lookup, self.options)
         self._producer_ids = count(1)
         self._consumer_ids = count(1)

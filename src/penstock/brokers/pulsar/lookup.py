@@ -5,6 +5,7 @@ A lookup comes before everything else: it is what makes a broker load the topic'
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.brokers.pulsar.connection import Connection
@@ -28,7 +29,14 @@ MAX_REDIRECTS: Final = 20
 class Lookup:
     """Questions that any broker answers; hosts of the service URL are asked in turn until one does."""
 
-    def __init__(self, pool: Pool, url: ServiceUrl) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        url: ServiceUrl,
+        *,
+        on_owner: Callable[[str, Broker], None] = lambda topic, broker: None,
+    ) -> None:
+        self._on_owner = on_owner
         self._pool = pool
         self._url = url
         self._next = 0
@@ -54,6 +62,7 @@ class Lookup:
                 raise _failed(answer, f"topic {topic} cannot be looked up", connection)
             broker = self._broker(answer, connection)
             if answer.response == CommandLookupTopicResponse.CONNECT:
+                self._on_owner(topic, broker)
                 return broker
             connection, authoritative = await self._pool.get(broker), answer.authoritative
         raise ClusterError(f"the brokers send us in a circle for topic {topic}", where=connection.where)

@@ -6,6 +6,7 @@ Version 4 lets the client forbid that a topic is made.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -27,9 +28,11 @@ __all__ = ["API"]
 
 async def _handle(request: Request, services: Services) -> Body:
     nodes = services.cluster.nodes(request.listener)
+    found = await _wanted(request, services)
+    leaders = await services.cluster.leaders([topic for topic in found if isinstance(topic, Topic)])
     answer = MetadataAnswer(
         brokers=tuple(Broker(node.id, node.host, node.port) for node in nodes),
-        topics=tuple([await _describe(topic, services) for topic in await _wanted(request, services)]),
+        topics=tuple([_describe(topic, leaders) for topic in found]),
         cluster_id=services.cluster.cluster_id,
         controller_id=nodes[0].id,
     )
@@ -71,13 +74,12 @@ async def _create(name: str, services: Services) -> Topic | None:
         return await services.topics.get(name)
 
 
-async def _describe(topic: Topic | TopicMetadata, services: Services) -> TopicMetadata:
+def _describe(topic: Topic | TopicMetadata, leaders: Mapping[str, Sequence[int]]) -> TopicMetadata:
     if isinstance(topic, TopicMetadata):
         tell(topic.error_code)
         return topic
     partitions = []
-    for index in range(topic.partitions):
-        leader = await services.cluster.leader(topic.name, index)
+    for index, leader in enumerate(leaders[topic.name]):
         error = ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
         nodes = (leader,) if leader >= 0 else ()
         partitions.append(

@@ -175,7 +175,6 @@ class Accounts:
         self._accounts: dict[bytes, Account] = {}
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._closing: set[asyncio.Task[None]] = set()
-        self._is_ours: Callable[[str, int], bool] | None = None
 
     def __iter__(self) -> Iterator[Account]:
         """Give all that are open."""
@@ -230,8 +229,6 @@ class Accounts:
 
     def _add(self, key: bytes, name: str, namespace: str, token: Secret | None) -> Account:
         found = self._accounts[key] = Account(self._backend, name=name, namespace=namespace, token=token)
-        if self._is_ours is not None:
-            found.storage.let_go(self._is_ours)
         return found
 
     def _make_room(self) -> None:
@@ -248,11 +245,10 @@ class Accounts:
 
     # The life
 
-    def let_go(self, is_ours: Callable[[str, int], bool]) -> None:
-        """Serve only the partitions that are ours."""
-        self._is_ours = is_ours
+    def let_go(self) -> None:
+        """Close the partitions that another gateway leads now."""
         for account in self._accounts.values():
-            account.storage.let_go(is_ours)
+            account.storage.let_go()
 
     async def sweep(self, period: float = 10.0) -> None:
         """Close who was not used for a while, for ever."""

@@ -1,21 +1,22 @@
 """The live gateways as the nodes of one Kafka cluster; the same on each of them.
 
-Leaders of partitions are spread by name, so that only those of a gateway that comes or goes move. A gateway
-lets go of what it does not lead any more and sends clients on: an idempotent producer has its name on Pulsar
-only once.
+A gateway lets go of what it does not lead any more and sends clients on: an idempotent producer has its name
+on Pulsar only once.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, zip_longest
 
 from penstock.brokers.pulsar import Host
-from penstock.gateway.groups.placing import node_of
-from penstock.gateway.ports import Cluster, Node
+from penstock.gateway.ports import Cluster, Node, Topic
+from penstock.gateway.pulsar.leaders import Leaders, View
 from penstock.gateway.pulsar.membership import Membership
+from penstock.gateway.pulsar.topics import PulsarTopics
 
-__all__ = ["GatewayCluster", "derived_node_id", "leader_of"]
+__all__ = ["GatewayCluster", "derived_node_id"]
 
 _POSITIVE = (1 << 31) - 1
 
@@ -29,18 +30,22 @@ def derived_node_id(address: Host) -> int:
     return zlib.crc32(f"{address}".encode()) & _POSITIVE
 
 
-def leader_of(topic: str, partition: int, live: Sequence[int]) -> int:
-    """Choose the gateway that leads a partition; -1 if none lives."""
-    return node_of(f"{topic} {partition}", live)
-
-
 class GatewayCluster:
-    """This gateway alone until it knows the others."""
+    """This gateway alone until it knows the others; topics are those of one principal."""
 
-    def __init__(self, alone: Cluster, membership: Membership, listener: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        alone: Cluster,
+        membership: Membership,
+        listener: Callable[[str], int],
+        leaders: Leaders,
+        topics: PulsarTopics,
+    ) -> None:
         self._alone = alone
         self._membership = membership
         self._listener = listener
+        self._leaders = leaders
+        self._topics = topics
 
     @property
     def cluster_id(self) -> str:
@@ -60,9 +65,23 @@ class GatewayCluster:
             found += self._alone.nodes(listener)
         return sorted(found, key=lambda node: node.id)
 
-    async def leader(self, topic: str, partition: int) -> int:
-        """Give the gateway that serves a partition."""
-        return leader_of(topic, partition, self._membership.live() or (self.node_id,))
+    async def leaders(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[int]]:
+        """Give the gateways that serve the partitions of topics that were just found."""
+        peers = self._membership.peers()
+        if not peers:
+            return await self._alone.leaders(topics)
+        view = View(peers)
+        names = {topic.name: self._pulsar_names(topic) for topic in topics} if view.follows else {}
+        await self._leaders.know(view, list(chain.from_iterable(names.values())), self._topics.client)
+        return {topic.name: self._leaders_of(topic, view, names.get(topic.name, ())) for topic in topics}
+
+    def _pulsar_names(self, topic: Topic) -> list[str]:
+        place = self._topics.found(topic.name)
+        return [] if place is None else [place.partition(index) for index in range(topic.partitions)]
+
+    def _leaders_of(self, topic: Topic, view: View, names: Sequence[str]) -> list[int]:
+        owners = zip_longest(range(topic.partitions), map(self._leaders.owner, names))
+        return [view.leader(topic.name, index, owner) for index, owner in owners]
 
 
 def _node(node_id: int, addresses: Sequence[Host], number: int) -> Node:

@@ -18,7 +18,7 @@ from penstock.gateway.groups.group import Limits
 from penstock.gateway.groups.placing import node_of, partition_of
 from penstock.gateway.groups.schemas import Record
 from penstock.gateway.groups.shard import Shard
-from penstock.gateway.pulsar.membership import Membership
+from penstock.gateway.pulsar.membership import Membership, Peer
 from penstock.gateway.pulsar.names import partition_topic
 from penstock.gateway.pulsar.offsets_log import OffsetsLog, mark_record
 from penstock.wire.kafka import ErrorCode
@@ -65,7 +65,7 @@ class PulsarGroups:
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = True
-        self.on_view: Callable[[tuple[int, ...]], None] = lambda live: None
+        self.on_view: Callable[[Sequence[Peer]], None] = lambda peers: None
         """Hears at each beat which gateways live, while this one does."""
         self._unproven: set[int] = set()
         """Partitions that somebody may have taken while this gateway had no lease."""
@@ -113,11 +113,13 @@ class PulsarGroups:
 
     # The life
 
-    async def start(self, node_id: int, addresses: Sequence[Host]) -> None:
+    async def start(
+        self, node_id: int, addresses: Sequence[Host], beside: Sequence[Host] | None = None
+    ) -> None:
         """Make the topics if need be, join the other gateways, and take what is ours."""
         await self._make_topics()
         self._closed = False
-        await self.membership.start(node_id, addresses)
+        await self.membership.start(node_id, addresses, beside)
 
     async def close(self) -> None:
         """Let go of everything, in order: nobody here answers for a group when another gateway begins to."""
@@ -174,7 +176,7 @@ class PulsarGroups:
             mine = self._owner(partition) == self.node_id and partition not in self._led
             if mine and self._may_take(partition, partition in higher):
                 self._take_later(partition)
-        self.on_view(self.membership.live())
+        self.on_view(self.membership.peers())
 
     def _prove(self, partition: int) -> None:
         """Write under our epoch: if that works, nobody has taken the partition meanwhile."""

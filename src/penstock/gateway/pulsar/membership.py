@@ -49,10 +49,20 @@ class Peer:
     """The partitions of the offsets topic that it has, and with which epoch."""
     beat: int = 0
     leaving: bool = False
+    beside: tuple[Host, ...] | None = None
+    """The brokers it sits beside, port 0 for all of a host; None from a gateway that knows nothing of it."""
+
+    def is_beside(self, broker: Host) -> bool:
+        """Say whether it sits beside a broker.
+
+        >>> Peer(node_id=7, life="a", beside=(Host("b", 0),)).is_beside(Host("b", 6650))
+        True
+        """
+        return any(name == broker.name and port in (0, broker.port) for name, port in self.beside or ())
 
     def to_bytes(self) -> bytes:
         """Write it."""
-        value = {
+        value: dict[str, Any] = {
             "node": self.node_id,
             "life": self.life,
             "at": [list(address) for address in self.addresses],
@@ -60,6 +70,8 @@ class Peer:
             "beat": self.beat,
             "leaving": self.leaving,
         }
+        if self.beside is not None:
+            value["beside"] = [list(broker) for broker in self.beside]
         return json.dumps(value).encode()
 
 
@@ -74,14 +86,19 @@ def read_peer(data: bytes) -> Peer | None:
         peer = Peer(
             node_id=int(value["node"]),
             life=str(value["life"]),
-            addresses=tuple(Host(str(name), int(port)) for name, port in value["at"]),
+            addresses=_hosts(value["at"]),
             held={int(key): int(epoch) for key, epoch in value["held"].items()},
             beat=int(value["beat"]),
             leaving=bool(value["leaving"]),
+            beside=_hosts(value["beside"]) if "beside" in value else None,
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return peer if 0 <= peer.node_id <= _MAX_NODE and peer.addresses else None
+
+
+def _hosts(rows: Any) -> tuple[Host, ...]:
+    return tuple(Host(str(name), int(port)) for name, port in rows)
 
 
 class Membership:
@@ -99,6 +116,9 @@ class Membership:
     ) -> None:
         self.node_id = -1
         self.addresses: tuple[Host, ...] = ()
+        self.beside: tuple[Host, ...] | None = None
+        self.on_word: Callable[[bytes], None] = lambda word: None
+        """Hears what gateways tell each other besides that they live, the own words included."""
         self._client = client
         self._admin = admin
         self._topic = topic
@@ -113,7 +133,7 @@ class Membership:
         self._peers: dict[int, tuple[Peer, float]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._producer: Producer | None = None
-        self._reader: Reader[Peer | None] | None = None
+        self._reader: Reader[Peer | bytes] | None = None
 
     # Asking
 
@@ -134,15 +154,18 @@ class Membership:
 
     # The life
 
-    async def start(self, node_id: int, addresses: Sequence[Host]) -> None:
+    async def start(
+        self, node_id: int, addresses: Sequence[Host], beside: Sequence[Host] | None = None
+    ) -> None:
         """Join the others; ConfigError if one of them has our node id."""
         self.node_id, self.addresses = node_id, tuple(addresses)
+        self.beside = None if beside is None else tuple(beside)
         reader = await self._open_reader()
         self._producer = await self._claim(reader)
         self._settled_at = self._clock() + (0.0 if await self._is_alone() else _SETTLES)
         self._tasks = [asyncio.create_task(self._speak()), asyncio.create_task(self._listen())]
 
-    async def _open_reader(self) -> Reader[Peer | None]:
+    async def _open_reader(self) -> Reader[Peer | bytes]:
         if self._reader is None or self._reader.error is not None:
             self._reader = await self._client.reader(self._topic, start=LATEST, convert=_converted)
         return self._reader
@@ -153,7 +176,7 @@ class Membership:
             self._producer = await self._client.producer(self._topic, name=name)
         return self._producer
 
-    async def _claim(self, reader: Reader[Peer | None]) -> Producer:
+    async def _claim(self, reader: Reader[Peer | bytes]) -> Producer:
         """Take the name of our node; if it is taken and silent, Pulsar still knows a former life of ours."""
         while True:
             try:
@@ -169,12 +192,12 @@ class Membership:
                     ) from exc
                 log.info("Pulsar has not seen yet that a former node %d is gone", self.node_id)
 
-    async def _hears_namesake(self, reader: Reader[Peer | None]) -> bool:
+    async def _hears_namesake(self, reader: Reader[Peer | bytes]) -> bool:
         try:
             async with asyncio.timeout(SILENCE):
                 while True:
                     peer = await reader.read()
-                    if peer is not None and peer.node_id == self.node_id and not peer.leaving:
+                    if isinstance(peer, Peer) and peer.node_id == self.node_id and not peer.leaving:
                         return True
         except TimeoutError:
             return False
@@ -220,20 +243,28 @@ class Membership:
             held={} if leaving else dict(self._held()),
             beat=self._beats,
             leaving=leaving,
+            beside=self.beside,
         )
-        metadata = MessageMetadata(publish_time=int(time.time() * 1000))
-        return await producer.send_message(metadata, peer.to_bytes())
+        return await producer.send_message(_metadata(), peer.to_bytes())
+
+    async def tell(self, word: bytes) -> None:
+        """Tell all gateways something, this one included: each hears it, and in the same order."""
+        producer = await self._open_producer()
+        receipt = await producer.send_message(_metadata(), word)
+        receipt.add_done_callback(_looked_at)
 
     async def _listen(self) -> None:
         while True:
             try:
-                peer = await (await self._open_reader()).read()
+                heard = await (await self._open_reader()).read()
             except PenstockError as exc:
                 log.warning("this gateway does not hear the others: %s", exc)
                 await asyncio.sleep(INTERVAL)
                 continue
-            if peer is not None:
-                self.hear(peer)
+            if isinstance(heard, Peer):
+                self.hear(heard)
+            else:
+                self.on_word(heard)
 
     def hear(self, peer: Peer) -> None:
         """Take in what a gateway says."""
@@ -263,6 +294,13 @@ def _looked_at(receipt: asyncio.Future[Any]) -> None:
         receipt.exception()
 
 
-def _converted(delivery: Delivery) -> Peer | None:
+def _metadata() -> MessageMetadata:
+    return MessageMetadata(publish_time=int(time.time() * 1000))
+
+
+def _converted(delivery: Delivery) -> Peer | bytes:
     entry = delivery.entry
-    return None if isinstance(entry, WireError) or entry.is_batch else read_peer(bytes(entry.payload))
+    if isinstance(entry, WireError) or entry.is_batch or len(entry.payload) > _LARGEST:
+        return b""
+    word = bytes(entry.payload)
+    return read_peer(word) or word

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, PulsarClient, is_denied
 from penstock.errors import ApiError, ClusterError, PenstockError
-from penstock.gateway.ports import Appended, Found, Node, Slice
+from penstock.gateway.ports import Appended, Found, Node, Slice, Topic
+from penstock.gateway.pulsar.leaders import Leaders
 from penstock.gateway.pulsar.names import Names
 from penstock.gateway.pulsar.partition import Partition
 from penstock.gateway.pulsar.read_ahead import ReadAhead
@@ -51,6 +52,7 @@ class PulsarStorage:
         partitions: type[Partition] = Partition,
         read_ahead: ReadAhead | None = None,
         undecodable: Counter[str] | None = None,
+        leaders: Leaders | None = None,
     ) -> None:
         self.topics = PulsarTopics(client, admin, names, on_change=self._gone)
         self.undecodable: Counter[str] = Counter() if undecodable is None else undecodable
@@ -66,7 +68,7 @@ class PulsarStorage:
         self._placeholders = placeholders
         self._kind = partitions
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._is_ours: Callable[[str, int], bool] = lambda topic, index: True
+        self._leaders = leaders
         self._waiting: dict[tuple[str, int], _Waiting] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
@@ -141,16 +143,19 @@ class PulsarStorage:
         found = self._partitions.get((topic, index))
         if found is not None:
             return found
-        if not self._is_ours(topic, index):
-            raise ApiError("another gateway leads it", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
         place = await self.topics.place(topic)
         if not 0 <= index < place.topic.partitions:
             # It may have grown by other hands.
             place = await self.topics.refreshed(topic)
         if not 0 <= index < place.topic.partitions:
             raise ApiError("there is no such partition", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not await self._leads(topic, index, place.partition(index)):
+            raise ApiError("another gateway leads it", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
         compacted = await self.topics.is_compacted(topic)
         return self._partitions.get((topic, index)) or self._new_partition(topic, index, place, compacted)
+
+    async def _leads(self, topic: str, index: int, name: str) -> bool:
+        return self._leaders is None or await self._leaders.is_ours(topic, index, name, self._client)
 
     def _new_partition(self, topic: str, index: int, place: Place, compacted: bool) -> Partition:
         found = self._partitions[topic, index] = self._kind(
@@ -167,11 +172,16 @@ class PulsarStorage:
             self._sweeper = self._start(self._sweep())
         return found
 
-    def let_go(self, is_ours: Callable[[str, int], bool]) -> None:
-        """Serve only what is ours: another gateway needs the names of our producers."""
-        self._is_ours = is_ours
-        for key in [key for key in self._partitions if not is_ours(*key)]:
+    def let_go(self) -> None:
+        """Close what another gateway leads now: it needs the names of our producers."""
+        for key in [key for key in self._partitions if not self._still_leads(*key)]:
             self._start(self._partitions.pop(key).close())
+
+    def _still_leads(self, topic: str, index: int) -> bool:
+        place = self.topics.found(topic)
+        if self._leaders is None or place is None:
+            return True
+        return self._leaders.is_still_ours(topic, index, place.partition(index))
 
     def _gone(self, topic: str) -> None:
         """Close what we hold of a topic that is gone, or of which a setting changed."""
@@ -204,6 +214,6 @@ class PulsarStorage:
         host, port = self.advertised[listener]
         return [Node(id=self.node_id, host=host, port=port)]
 
-    async def leader(self, topic: str, partition: int) -> int:
+    async def leaders(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[int]]:
         """Lead every partition: there is one gateway."""
-        return self.node_id
+        return {topic.name: [self.node_id] * topic.partitions for topic in topics}

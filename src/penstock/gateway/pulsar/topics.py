@@ -89,7 +89,7 @@ class PulsarTopics:
         *,
         on_change: Callable[[str], None] = lambda name: None,
     ) -> None:
-        self._client = client
+        self.client = client
         self._admin = admin
         self._names = names
         self._on_change = on_change
@@ -99,6 +99,10 @@ class PulsarTopics:
     async def place(self, name: str) -> Place:
         """Give a topic with its place on Pulsar; ApiError if there is none."""
         return self._places.get(name) or await self.refreshed(name)
+
+    def found(self, name: str) -> Place | None:
+        """Give the place of a topic that was seen before."""
+        return self._places.get(name)
 
     async def refreshed(self, name: str) -> Place:
         """Ask Pulsar for the place of a topic; ApiError if there is none."""
@@ -167,7 +171,7 @@ class PulsarTopics:
         full = self._names.to_pulsar(name)
         try:
             async with asyncio.timeout(_PATIENCE if name in self._places else None):
-                partitions = await self._client.partitions(full)
+                partitions = await self.client.partitions(full)
         except TimeoutError:
             return self._places[name]
         except PulsarRefused as exc:

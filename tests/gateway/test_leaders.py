@@ -1,0 +1,158 @@
+"""Who leads what: the choice itself, and that gateways which hear the same words make the same one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.brokers.pulsar import Broker, Host
+from penstock.gateway.pulsar.leaders import Leaders, View
+from penstock.gateway.pulsar.membership import Peer
+from penstock.gateway.pulsar.ownership import Ownership
+
+NOBODY: Any = None
+BROKERS = [Host(f"broker-{number}", port) for number in range(3) for port in (6650, 6660)]
+PLACES = st.lists(st.sampled_from([*BROKERS, *(Host(each.name, 0) for each in BROKERS)]), max_size=2)
+PEERS = st.lists(
+    st.builds(
+        lambda node, beside: Peer(node_id=node, life="", beside=tuple(beside)),
+        st.integers(0, 20),
+        PLACES,
+    ),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda peer: peer.node_id,
+)
+OWNERS = st.none() | st.sampled_from([*BROKERS, Host("elsewhere", 6650)])
+PARTITIONS = range(20)
+
+
+def led(peers: Sequence[Peer], owner: Host | None) -> list[int]:
+    view = View(peers)
+    return [view.leader("orders", partition, owner) for partition in PARTITIONS]
+
+
+def beside(peers: Sequence[Peer], owner: Host | None) -> set[int]:
+    return {peer.node_id for peer in peers if owner is not None and peer.is_beside(owner)}
+
+
+@given(PEERS, OWNERS, st.randoms(use_true_random=False))
+def test_all_gateways_choose_the_same_whatever_they_heard_first(
+    peers: list[Peer], owner: Host | None, chance: random.Random
+) -> None:
+    shuffled = peers.copy()
+    chance.shuffle(shuffled)
+    assert led(peers, owner) == led(shuffled, owner)
+
+
+@given(PEERS, OWNERS)
+def test_leaders_are_beside_the_owner_if_any_gateway_is(peers: list[Peer], owner: Host | None) -> None:
+    assert set(led(peers, owner)) <= (beside(peers, owner) or {peer.node_id for peer in peers})
+
+
+@given(PEERS, OWNERS)
+def test_only_the_partitions_of_a_gateway_that_goes_move(peers: list[Peer], owner: Host | None) -> None:
+    gone, rest = peers[0], peers[1:]
+    if not rest or (beside(peers, owner) and not beside(rest, owner)):
+        return
+    before, after = led(peers, owner), led(rest, owner)
+    assert [new for old, new in zip(before, after, strict=True) if old != gone.node_id] == [
+        old for old in before if old != gone.node_id
+    ]
+
+
+@given(PEERS, OWNERS)
+def test_one_old_gateway_makes_all_spread(peers: list[Peer], owner: Host | None) -> None:
+    old = Peer(node_id=99, life="")
+    assert not View([*peers, old]).follows
+    assert led([*peers, old], owner) == led([*peers, old], None)
+
+
+def test_leaders_are_spread_over_those_beside_the_same_broker() -> None:
+    near, far = (Host("broker-1", 0),), (Host("broker-2", 0),)
+    peers = [Peer(node_id=node, life="", beside=near if node < 4 else far) for node in range(1, 7)]
+    view = View(peers)
+    counts = Counter(view.leader("orders", partition, Host("broker-1", 6650)) for partition in range(300))
+    assert set(counts) == {1, 2, 3}
+    assert min(counts.values()) > 60
+
+
+def test_on_one_machine_ownership_says_nothing() -> None:
+    here = (Host("localhost", 0),)
+    assert not View([Peer(node_id=node, life="", beside=here) for node in range(3)]).follows
+
+
+class Gateways:
+    """Nodes 1 and 2, beside brokers 1 and 2, which hear each other's words in one order."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.ownerships = [Ownership(self._tell), Ownership(self._tell)]
+        self.leaders = [Leaders(lambda: 1, self.ownerships[0]), Leaders(lambda: 2, self.ownerships[1])]
+        self.client: Any = self
+        peers = [Peer(node_id=node, life="", beside=(Host(f"broker-{node}", 0),)) for node in (1, 2)]
+        for each in self.leaders:
+            each.look(peers)
+
+    async def _tell(self, word: bytes) -> None:
+        for each in self.ownerships:
+            each.hear(word)
+
+    async def broker_of(self, topic: str) -> Broker:
+        self.asked[topic] += 1
+        return Broker(Host(f"broker-{topic[-1]}", 6650))
+
+    async def leads(self, topic: str) -> list[bool]:
+        """Say which of the two leads partition 0 of a topic."""
+        return [await each.is_ours("orders", 0, topic, self.client) for each in self.leaders]
+
+    def leads_now(self, topic: str) -> list[bool]:
+        return [each.is_still_ours("orders", 0, topic) for each in self.leaders]
+
+
+def test_what_one_gateway_looks_up_all_know() -> None:
+    async def work() -> None:
+        gateways = Gateways()
+        assert await gateways.leads("t-1") == [True, False]
+        assert await gateways.leads("t-2") == [False, True]
+        assert gateways.asked == {"t-1": 1, "t-2": 1}
+
+    asyncio.run(work())
+
+
+def test_a_topic_that_moves_gets_another_leader_everywhere() -> None:
+    async def work() -> None:
+        gateways = Gateways()
+        assert await gateways.leads("t-1") == [True, False]
+        gateways.ownerships[0].noticed("t-1", Broker(Host("proxy", 1), Host("broker-2", 6650)))
+        gateways.ownerships[0].noticed("unused", Broker(Host("broker-2", 6650)))
+        async with asyncio.timeout(5):
+            while gateways.leads_now("t-1") != [False, True]:
+                await asyncio.sleep(0.01)
+        assert gateways.ownerships[0].owner("unused") is None
+
+    asyncio.run(work())
+
+
+def test_a_gateway_that_has_not_joined_leads_everything() -> None:
+    assert Leaders(lambda: 1, NOBODY).is_still_ours("orders", 0, "t-1")
+
+
+def test_it_says_when_leaders_begin_and_cease_to_follow(caplog: pytest.LogCaptureFixture) -> None:
+    peers = [Peer(node_id=node, life="", beside=(Host(f"broker-{node}", 0),)) for node in (1, 2)]
+    with caplog.at_level(logging.INFO, "penstock.gateway"):
+        leaders = Leaders(lambda: 1, NOBODY)
+        for seen in (peers[:1], peers, peers, peers[:1]):
+            leaders.look(seen)
+    assert [record.getMessage() for record in caplog.records] == [
+        "leaders of partitions are the gateways beside the brokers that own them",
+        "leaders of partitions are spread over all gateways",
+    ]
