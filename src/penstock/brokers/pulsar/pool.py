@@ -26,12 +26,15 @@ class Pool:
         self._tasks = Tasks()
         self._pending: dict[Broker, asyncio.Task[Connection]] = {}
         self._open: dict[Broker, Connection] = {}
+        self._closed = False
 
     async def get(self, broker: Broker) -> Connection:
         """Give the connection to a broker; several who ask at once share one attempt."""
         found = self._open.get(broker)
         if found is not None and found.error is None:
             return found
+        if self._closed:
+            raise Unreachable("the client was closed", where=str(broker.host))
         task = self._pending.get(broker)
         if task is None:
             task = self._tasks.start(self._connect(broker), name=f"pulsar connect {broker.host}")
@@ -41,7 +44,8 @@ class Pool:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, and make no other."""
+        self._closed = True
         await self._tasks.close()
         await asyncio.gather(*(connection.close() for connection in self._open.values()))
         self._open.clear()

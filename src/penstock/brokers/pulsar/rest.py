@@ -18,6 +18,22 @@ _SERVER_ERROR = 500
 _NOBODY = frozenset({502, 503, 504})
 
 
+class _Connecting:
+    """Hangs up when a TLS handshake is cancelled: httpcore (1.0.9) does so only when it fails by itself.
+
+    It is a `trace` extension of httpx: called before and after each step of a request.
+    """
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    async def __call__(self, step: str, info: Mapping[str, Any]) -> None:
+        if step == "connection.connect_tcp.complete":
+            self._stream = info["return_value"]
+        elif step == "connection.start_tls.failed" and self._stream is not None:
+            await self._stream.aclose()
+
+
 class AsyncRest(Rest):
     """A client of one base address; a token is read again for each request."""
 
@@ -39,6 +55,8 @@ class AsyncRest(Rest):
         """Send a request; an answer of any status but 5xx is returned for the caller to judge."""
         import httpx
 
+        if self._requests.is_closed:
+            raise Unreachable(f"the connections to {self.name} were closed", where=self.address)
         body = None if value is None else json.dumps(value).encode()
         try:
             return await self._travel(method, f"{self.base}{path}", body)
@@ -52,7 +70,10 @@ class AsyncRest(Rest):
         if self._token is not None:
             headers = headers | {"Authorization": f"Bearer {self._token.reveal()}"}
         for _ in range(MAX_REDIRECTS + 1):
-            async with self._requests.stream(method, url, content=body, headers=headers) as response:
+            extensions = {"trace": _Connecting()}
+            async with self._requests.stream(
+                method, url, content=body, headers=headers, extensions=extensions
+            ) as response:
                 if response.status_code not in _REDIRECTS:
                     return await self._receive(response), response.headers
                 url = self._next(url, response.headers.get("location", ""))

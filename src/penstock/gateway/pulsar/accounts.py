@@ -97,6 +97,7 @@ class Account:
         """Close everything that was opened with these rights."""
         if self._asking is not None:
             self._asking.cancel()
+            await asyncio.wait([self._asking])
         await self.storage.close()
         await self.client.close()
         await self.admin.close()
