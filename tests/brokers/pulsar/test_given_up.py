@@ -1,0 +1,104 @@
+"""A connection given up half way is closed, wherever it was; a client that is closed opens no other."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from penstock.brokers.pulsar import Admin, Options, PulsarClient
+from penstock.config.secret import Secret
+from penstock.errors import PenstockError, Unreachable
+
+Use = Callable[[str, ssl.SSLContext], Coroutine[Any, Any, None]]
+SHORT = Options(connect_timeout=0.3)
+
+
+class Mute:
+    """A server that hears everything, says nothing, and sees when its visitors go."""
+
+    def __init__(self) -> None:
+        self.visits = 0
+        self.heard = asyncio.Event()
+        self.left = asyncio.Event()
+
+    async def __aenter__(self) -> Mute:
+        self._server = await asyncio.start_server(self._visit, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        self.address = f"{host}:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.visits += 1
+        while await reader.read(65_536):
+            self.heard.set()
+        writer.close()
+        self.left.set()
+
+
+async def check(address: str, tls: ssl.SSLContext) -> None:
+    async with PulsarClient(f"pulsar://{address}", token=Secret("t")) as client:
+        await client.check()
+
+
+async def check_tls(address: str, tls: ssl.SSLContext) -> None:
+    async with PulsarClient(f"pulsar+ssl://{address}", tls=tls) as client:
+        await client.check()
+
+
+async def ask(address: str, tls: ssl.SSLContext) -> None:
+    async with Admin(f"http://{address}") as admin:
+        await admin.topics("public/default")
+
+
+async def ask_tls(address: str, tls: ssl.SSLContext) -> None:
+    async with Admin(f"https://{address}", tls=tls) as admin:
+        await admin.topics("public/default")
+
+
+@pytest.mark.parametrize("use", [check, check_tls, ask, ask_tls])
+def test_who_is_cancelled_while_it_connects_hangs_up(run: Any, use: Use) -> None:
+    async def main() -> None:
+        async with Mute() as server, asyncio.timeout(30):
+            visit = asyncio.create_task(use(server.address, ssl.create_default_context()))
+            await server.heard.wait()
+            visit.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await visit
+            await server.left.wait()
+
+    run(main)
+
+
+@pytest.mark.parametrize("scheme", ["pulsar", "pulsar+ssl"])
+def test_who_is_not_greeted_in_time_hangs_up(run: Any, scheme: str) -> None:
+    async def main() -> None:
+        async with Mute() as server, asyncio.timeout(30):
+            client = PulsarClient(f"{scheme}://{server.address}", options=SHORT)
+            with pytest.raises(Unreachable, match="did not greet"):
+                await client.check()
+            await server.left.wait()
+            await client.close()
+
+    run(main)
+
+
+def test_what_is_closed_opens_nothing_more(run: Any) -> None:
+    async def main() -> None:
+        async with Mute() as server, asyncio.timeout(30):
+            client, admin = PulsarClient(f"pulsar://{server.address}"), Admin(f"http://{server.address}")
+            await client.close()
+            await admin.close()
+            for late in (client.check(), admin.topics("public/default")):
+                with pytest.raises(PenstockError, match="closed"):
+                    await late
+            assert server.visits == 0
+
+    run(main)
