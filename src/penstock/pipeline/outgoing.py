@@ -15,21 +15,12 @@ import pyarrow as pa
 
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.arrow.departure import Departure
+from penstock.pipeline.counters import COUNTERS
 from penstock.pipeline.ports import Target
 from penstock.record import KafkaRecord
 
 __all__ = ["COUNTERS", "OUTPUT", "OUTPUT_DDL", "Outgoing"]
 
-COUNTERS: Final = (
-    "n_in",
-    "n_out",
-    "n_dead",
-    "n_unmatched",
-    "n_dropped",
-    "n_retried",
-    "n_unfollowed",
-    "n_expired",
-)
 OUTPUT: Final = pa.schema(
     [
         ("topic", pa.utf8()),

@@ -35,6 +35,10 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": ("20000", "larger batches cost less a record"),
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": ("true", "errors without our frames"),
     "spark.python.worker.reuse": ("true", "a worker imports Arrow once"),
+    "spark.python.daemon.module": (
+        "penstock.pipeline.daemon",
+        "workers are forked with Arrow and the kernels",
+    ),
     "spark.sql.streaming.metricsEnabled": ("false", "we report our own metrics"),
     "spark.streaming.stopGracefullyOnShutdown": ("true", "a batch that runs is finished"),
     "spark.sql.redaction.options.regex": (
@@ -44,6 +48,9 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "spark.redaction.regex": ("(?i)jaas|password|secret|token", "nor does the environment"),
 }
 """Every setting that we change, with its reason."""
+
+_LOCAL_ONLY = frozenset({"spark.driver.bindAddress", "spark.driver.host", "spark.python.daemon.module"})
+"""A cluster is reached by a real address, and its workers get us with the job, after their daemon."""
 
 _LOG4J2 = """status = error
 rootLogger.level = error
@@ -85,7 +92,7 @@ def spark_session(
     _prepare_environment(sys.executable if is_local(master) else worker_python or "python3")
     builder = SparkSession.builder.appName(name).master(master)
     for key, (value, _) in SETTINGS.items():
-        if is_local(master) or key not in ("spark.driver.bindAddress", "spark.driver.host"):
+        if is_local(master) or key not in _LOCAL_ONLY:
             builder = builder.config(key, value)
     builder = builder.config("spark.jars", ",".join(map(str, ensure(["spark"])["spark"])))
     builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_log4j2()}")

@@ -72,7 +72,7 @@ def everybody(running: Any) -> None:
 def a_worker(running: Any) -> None:
     """Spark gives its ranges to somebody else; the job goes on."""
     family = psutil.Process(running.process.pid).children(recursive=True)
-    workers = [child for child in family if "pyspark.daemon" in command_of(child)]
+    workers = [child for child in family if "pyspark.worker" in command_of(child)]
     parents = {parent_of(worker) for worker in workers}
     leaves = [worker for worker in workers if worker.pid not in parents]
     assert end(leaves or workers)

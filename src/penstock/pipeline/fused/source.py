@@ -1,7 +1,8 @@
 """A topic as a stream of ranges, for Spark: it plans and remembers offsets, and sees no record.
 
 Offsets look as those of Spark's Kafka source, `{topic: {partition: offset}}`, so both can go on from one
-checkpoint. This runs in a small process beside the driver, which must not import a kernel.
+checkpoint. Planning runs in small processes beside the driver, which must not import a kernel. A task that
+reads its ranges does them: the rows that come out are counts, and no second worker waits behind it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,12 @@ from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.brokers.kafka_raw.topic_offsets import latest
 from penstock.pipeline.fused.spans import Span, admitted, grouped, spans_of
+from penstock.pipeline.fused.work import COUNTED_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
-__all__ = ["RANGES", "Planner", "source_class"]
-
-RANGES: Final = "partition int, start bigint, end bigint"
-"""What one row of the stream is."""
+__all__ = ["Planner", "source_class"]
 
 _GROWTH: Final = 10.0
 """How often it is asked whether the topic has more partitions."""
@@ -94,14 +93,14 @@ class Planner:
         return {int(part): int(offset) for part, offset in found.get(self.topic, {}).items()}
 
 
-def source_class(name: str, planner: Planner) -> type[DataSource]:
-    """Make the class that Spark asks for under a name; it travels by value, with the planner inside.
+def source_class(name: str, planner: Planner, packed: bytes) -> type[DataSource]:
+    """Make the class that Spark asks for under a name; it travels by value, planner and packed work inside.
 
     Options would be shown in plans, so nothing is given by options.
     """
     from pyspark.sql.datasource import DataSource
 
-    reader = _reader_class(planner)
+    reader = _reader_class(planner, packed)
 
     class Ranges(DataSource):
         @classmethod
@@ -109,7 +108,7 @@ def source_class(name: str, planner: Planner) -> type[DataSource]:
             return name
 
         def schema(self) -> str:
-            return RANGES
+            return COUNTED_DDL
 
         def streamReader(self, schema: object) -> DataSourceStreamReader:
             return reader()
@@ -117,7 +116,7 @@ def source_class(name: str, planner: Planner) -> type[DataSource]:
     return Ranges
 
 
-def _reader_class(planner: Planner) -> type[DataSourceStreamReader]:
+def _reader_class(planner: Planner, packed: bytes) -> type[DataSourceStreamReader]:
     from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
@@ -140,9 +139,11 @@ def _reader_class(planner: Planner) -> type[DataSourceStreamReader]:
         def partitions(self, start: _Json, end: _Json) -> Sequence[InputPartition]:
             return [InputPartition(tuple(share)) for share in planner.shares(start, end)]
 
-        def read(self, partition: InputPartition) -> Iterator[tuple[int, int, int]]:
-            for span in partition.value:
-                yield span.partition, span.start, span.end
+        def read(self, partition: InputPartition) -> Iterator[tuple[int, ...]]:
+            # Only here are kernels needed.
+            from penstock.pipeline.fused.task import counted
+
+            yield counted(packed, partition.value)
 
         def stop(self) -> None:
             planner.close()

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_raw.settings import Settings
+from penstock.pipeline.counters import COUNTERS as COMMON
 
 if TYPE_CHECKING:
     from penstock.pipeline.fused.program import Program
     from penstock.pipeline.stage import Stage
 
-__all__ = ["COUNTERS", "TRANSACTION_SECONDS", "Work"]
+__all__ = ["COUNTED", "COUNTED_DDL", "COUNTERS", "TRANSACTION_SECONDS", "Work"]
 
 TRANSACTION_SECONDS: Final = 60.0
 """After so long a broker aborts a transaction of somebody who has gone; ours commit well before."""
 
 COUNTERS: Final = ("n_slow", "n_lost", "n_shadow", "n_different")
 """What is counted here beside the counters of every engine."""
+COUNTED: Final = (*COMMON, *COUNTERS, "n_compiled")
+"""The columns of the one row of a task; the last counts kernels that no cache had."""
+COUNTED_DDL: Final = ", ".join(f"{name} bigint" for name in COUNTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +39,14 @@ class Work:
     exactly_once: bool = True
     shadow: int = 0
     """One of so many records also goes through the stage, and differences are counted; 0: none."""
+
+    def packed(self) -> bytes:
+        """Give it as bytes: whoever only carries it, as a planner does, imports nothing of what is inside."""
+        return pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
+
+    @staticmethod
+    def unpacked(packed: bytes) -> Work:
+        """Give it back; the bytes come from our own driver, by way of Spark."""
+        found = pickle.loads(packed)
+        assert isinstance(found, Work)
+        return found

@@ -12,7 +12,7 @@ from penstock.contract.credentials import Client, options, reveal
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.fused.program import program_of
 from penstock.pipeline.fused.source import Planner, source_class
-from penstock.pipeline.fused.work import Work
+from penstock.pipeline.fused.work import COUNTED, Work
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.stage import Stage
 
@@ -58,8 +58,6 @@ def counted(
     """Give the query whose rows are counts, observed under the name; nothing is left for a sink to write."""
     from pyspark.sql import functions as F
 
-    from penstock.pipeline.fused.task import COUNTED, COUNTED_DDL, Task
-
     planner = Planner(
         settings=work.settings,
         topic=work.topic,
@@ -68,9 +66,8 @@ def counted(
         workers=spark.sparkContext.defaultParallelism,
     )
     form = f"penstock_{uuid.uuid4().hex[:12]}"
-    spark.dataSource.register(source_class(form, planner))
-    ranges = spark.readStream.format(form).load()
-    counts = ranges.mapInArrow(Task(work), COUNTED_DDL)
+    spark.dataSource.register(source_class(form, planner, work.packed()))
+    counts = spark.readStream.format(form).load()
     return counts.observe(name, *(F.sum(column).alias(column) for column in COUNTED)).writeStream.format(
         "noop"
     )

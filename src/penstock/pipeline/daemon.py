@@ -1,0 +1,33 @@
+"""The parent of Spark's Python workers on this machine: it has imported what they need before it forks them.
+
+Spark's own daemon forks first, and every worker then imports Arrow, Numba and the kernels for itself: a
+second of CPU and 200 MB each. Here they share both. No thread of Python runs at the fork; the one thread
+there is belongs to an allocator that Arrow carries and does not use, and that knows how to be forked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Final
+
+from pyspark.daemon import manager
+
+__all__ = ["PRELOADED", "main"]
+
+PRELOADED: Final = {"pyspark.worker": ("pyspark.worker", "pyarrow", "penstock.pipeline.fused.task")}
+"""What the workers of a kind will import. Those that only plan import nothing that is heavy."""
+
+
+def main() -> None:
+    """Import, then do what Spark's daemon does."""
+    # OpenBLAS would start threads of its own, and nothing here multiplies a matrix.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for name in PRELOADED.get(sys.argv[1] if len(sys.argv) > 1 else "", ()):
+        importlib.import_module(name)
+    manager()
+
+
+if __name__ == "__main__":
+    main()
