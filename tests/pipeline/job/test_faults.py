@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from penstock.embedded.kafka import Kafka
 from penstock.events import CloudEvent, Mode
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.deadletter import read_dead_letter
-from penstock.pipeline.job import Job, JobOptions, Progress, Watcher
+from penstock.pipeline.job import Job, JobOptions, Progress, Watcher, job_of
 from penstock.record import KafkaRecord
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(1800)]
 Make = Callable[..., Any]
 BATCH = r"batch (\d+) "
+KILLS = int(os.environ.get("SOAK_ROUNDS", "20"))
 
 
 def record(number: int) -> KafkaRecord:
@@ -42,16 +44,16 @@ def ids(records: list[KafkaRecord]) -> list[str]:
 
 
 def kill_and_restart(shop: Any, kills: int, batch: int, seed: int) -> None:
-    """Kill the driver while it works on a batch, several times, and let the last run come to the end."""
+    """Kill a driver of columns while it works on a batch, several times; the last run comes to the end."""
     moments = random.Random(seed)
     for _ in range(kills):
-        running = shop.spawn("run", "--max-offsets", str(batch))
+        running = shop.spawn("run", "--engine", "columns", "--max-offsets", str(batch))
         running.until(BATCH)
         # Some way into the next batch: where exactly, the seed says.
         threading.Event().wait(moments.random() * 0.5)
         running.process.send_signal(signal.SIGKILL)
         assert running.ended() == -signal.SIGKILL
-    last = shop.spawn("run", "--once", "-o", "json")
+    last = shop.spawn("run", "--engine", "columns", "--once", "-o", "json")
     assert last.ended() == 0, last.told()
 
 
@@ -79,11 +81,10 @@ def test_a_driver_that_is_killed_loses_nothing(project: Make) -> None:
 
 @pytest.mark.soak
 def test_a_driver_that_is_killed_over_and_over_loses_nothing(project: Make) -> None:
-    kills = int(os.environ.get("SOAK_ROUNDS", "20"))
     shop = project().create(partitions=4).write()
-    count = 5000 * kills
+    count = 5000 * KILLS
     shop.produce(events_with_poison(count))
-    kill_and_restart(shop, kills=kills, batch=1000, seed=kills)
+    kill_and_restart(shop, kills=KILLS, batch=1000, seed=KILLS)
     assert_every_event_is_there(shop, count)
 
 
@@ -174,28 +175,47 @@ def test_no_plan_shows_a_secret(
 # The broker restarts
 
 
-def test_a_broker_that_restarts_under_load_loses_nothing(
-    project: Make, spark: SparkSession, tmp_path: Path
+@pytest.fixture(scope="module")
+def mortal_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A broker that may be restarted: nobody else uses it."""
+    with Kafka(data=tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+class Restart(Watcher):
+    """Restarts the broker after the first batch, and ends the job when everything was read."""
+
+    def __init__(self, job: Job, restart: threading.Thread, records: int) -> None:
+        self.job, self.restart, self.records = job, restart, records
+
+    def batch(self, progress: Progress) -> None:
+        if not self.restart.ident:
+            self.restart.start()
+        if sum(totals.counts["n_in"] for totals in self.job.totals.values()) >= self.records:
+            self.job.stop()
+
+
+@pytest.mark.parametrize(("engine", "once"), [("columns", False), ("fused", True), ("loop", True)])
+def test_a_broker_that_restarts_loses_nothing_and_an_exact_engine_repeats_nothing(
+    project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str, once: bool
 ) -> None:
-    with Kafka(data=tmp_path / "kafka") as broker:
-        shop = project(servers={"kafka": broker}).create(partitions=2).write()
-        shop.produce(map(record, range(3000)))
-        restart = threading.Thread(target=lambda: (broker.stop(), broker.start()))
-        started = threading.Event()
+    shop = project(servers={"kafka": mortal_kafka}).create(partitions=2).write()
+    shop.produce(map(record, range(3000)))
 
-        class Restart(Watcher):
-            def batch(self, progress: Progress) -> None:
-                if not started.is_set():
-                    started.set()
-                    restart.start()
+    def restart() -> None:
+        mortal_kafka.stop()
+        mortal_kafka.start()
+        shop.produce(map(record, range(3000, 6000)))
 
-        with Job(shop.pipeline(), JobOptions(max_offsets=200, until_idle=5.0)) as job:
-            job.prepare()
-            job.watch(Restart())
-            job.run(spark)
-        assert started.is_set()
-        restart.join(120)
-        assert set(ids(shop.read("out"))) == {f"e-{number}" for number in range(3000)}
+    thread = threading.Thread(target=restart)
+    with job_of(shop.pipeline(), JobOptions(engine=engine, max_offsets=500)) as job:
+        job.prepare()
+        job.watch(Restart(job, thread, 6000))
+        job.run(spark)
+    thread.join(120)
+    found = Counter(ids(shop.read("out")))
+    assert set(found) == {f"e-{number}" for number in range(6000)}
+    assert not once or set(found.values()) == {1}
 
 
 # Records that are no events
