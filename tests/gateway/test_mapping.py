@@ -24,6 +24,7 @@ from penstock.gateway.mapping import (
     to_kafka,
     to_pulsar,
 )
+from penstock.wire.buffer import as_array
 from penstock.wire.kafka import Compression, ErrorCode, RecordBatch, read_batches, write_batch_head
 from penstock.wire.kafka.compression import compress, compress_snappy_java
 from penstock.wire.kafka.record_batch import HEAD_SIZE
@@ -202,7 +203,7 @@ def stored(sent: PulsarBatch, **more: int) -> Entry:
         sent.buffer,
         sent.start,
         sent.end,
-        producer_name=b"p",
+        producer_name=as_array(b"p"),
         producer_id=1,
         sequence_id=2,
         num_messages=sent.num_messages,

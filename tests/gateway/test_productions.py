@@ -64,6 +64,8 @@ class Owner:
     def produced(self, slot: Slot, production: Production, started: float) -> None:
         [body] = cast(Any, production.answer())
         self.answers.append(bytes(body))
+        # The quick way says the same, or nothing.
+        assert production.stored() == ((body,) if not error_of(body) else None)
 
     def stop(self, slot: Slot, exc: Exception) -> None:
         self.stopped.append(exc)

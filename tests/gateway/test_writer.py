@@ -28,10 +28,11 @@ class FakeProducer:
         self.error: PenstockError | None = None
         self.receipts: list[tuple[int, asyncio.Future[Receipt]]] = []
 
-    async def send(self, *payload: Any, sequence_id: int | None, **more: Any) -> asyncio.Future[Receipt]:
-        return self.send_nowait(*payload, sequence_id=sequence_id, **more)
+    async def send(self, *said: Any) -> asyncio.Future[Receipt]:
+        return self.send_nowait(*said)
 
-    def send_nowait(self, *payload: Any, sequence_id: int | None, **more: Any) -> asyncio.Future[Receipt]:
+    def send_nowait(self, *said: Any) -> asyncio.Future[Receipt]:
+        *_, sequence_id, _ = said
         number = len(self.receipts) if sequence_id is None else sequence_id
         receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self.receipts.append((number, receipt))

@@ -2,7 +2,9 @@
 
 | module | knows |
 |---|---|
-| server | sockets: one connection is one ordered pipeline of answers, with budgets and back-pressure |
+| server | one listener: its connections, what they have under way together, its end |
+| client | one connection: an ordered pipeline of answers, with budgets and back-pressure |
+| limits | how much may be under way |
 | productions | Produce requests: begun in order in the buffer of the socket, answered without a task |
 | connection | the same without sockets: bytes in, requests out, answers in order |
 | dispatch | which handler serves which API in which versions; ApiVersions is computed from it |

@@ -133,10 +133,4 @@ def is_served(header: RequestHeader) -> bool:
 def read_request(header: RequestHeader, frame: memoryview, listener: str, client_host: str) -> Request:
     """Decode a request."""
     decode = _DECODERS.get(header.api_key, decode_request)
-    return Request(
-        version=header.api_version,
-        body=decode(header, frame),
-        listener=listener,
-        client_id=header.client_id,
-        client_host=client_host,
-    )
+    return Request(header.api_version, decode(header, frame), listener, header.client_id, client_host)

@@ -6,6 +6,7 @@ Sans-IO: bytes go in through `writable` and `wrote` (no copy, for a BufferedProt
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 from penstock.errors import WireError
@@ -14,6 +15,7 @@ from penstock.wire.buffer import Buffer
 __all__ = ["SIZE_BYTES", "FrameBuffer"]
 
 SIZE_BYTES = 4
+_SIZE = struct.Struct(">i")
 _FIRST = 64 * 1024
 _KEEP = 4
 
@@ -47,12 +49,15 @@ class FrameBuffer:
     @property
     def awaited(self) -> int:
         """The size of the frame that has begun to come; 0 if none has, or its size is not known yet."""
-        return self._next_size() or 0
+        return self._next_size() if self._end - self._start >= SIZE_BYTES else 0
 
     def writable(self, least: int = 1) -> memoryview:
         """Give room for at least so many bytes; tell `wrote` how many were put there."""
         if self._start == self._end:
-            self._reset()
+            self._start = self._end = 0
+            if len(self._store) > _KEEP * self._first:
+                # Give back what one large frame has taken.
+                self._store = bytearray(self._first)
         room = len(self._store) - self._end
         if room < least or (self._start and room < len(self._store) // 4):
             self._move(least)
@@ -70,18 +75,16 @@ class FrameBuffer:
     def frames(self) -> Iterator[memoryview]:
         """Give every whole frame, without its size; raise WireError on a size that cannot be."""
         view = memoryview(self._store)
-        while (size := self._next_size()) is not None:
+        while self._end - self._start >= SIZE_BYTES:
             begin = self._start + SIZE_BYTES
-            if begin + size > self._end:
+            end = begin + self._next_size()
+            if end > self._end:
                 return
-            self._start = begin + size
-            yield view[begin : self._start]
+            self._start = end
+            yield view[begin:end]
 
-    def _next_size(self) -> int | None:
-        if len(self) < SIZE_BYTES:
-            return None
-        head = self._store[self._start : self._start + SIZE_BYTES]
-        size = int.from_bytes(head, "big", signed=True)
+    def _next_size(self) -> int:
+        size: int = _SIZE.unpack_from(self._store, self._start)[0]
         if not 0 <= size <= self.limit:
             raise WireError(
                 f"a peer announced a frame of {size} bytes",
@@ -89,12 +92,6 @@ class FrameBuffer:
                 next="raise the limit if the peer is right, else look what is talking to this port",
             )
         return size
-
-    def _reset(self) -> None:
-        """Begin again at the front; give back what one large frame has taken."""
-        self._start = self._end = 0
-        if len(self._store) > _KEEP * self._first:
-            self._store = bytearray(self._first)
 
     def _move(self, least: int) -> None:
         """Bring what waits to the front, of a larger store if need be; frames handed out die here."""

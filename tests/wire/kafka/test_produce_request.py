@@ -17,6 +17,7 @@ from kio.static.constants import EntityType
 
 from penstock.errors import WireError
 from penstock.wire.kafka import APIS, decode_produce, decode_request_header
+from penstock.wire.kafka import produce_request as module
 from penstock.wire.kafka.apis import is_flexible
 from penstock.wire.kafka.produce_request import PartitionToProduce, ProduceRequest, TopicToProduce
 
@@ -99,6 +100,27 @@ plain = st.builds(
 @given(plain)
 def test_one_batch_for_one_partition_is_read_at_once(request: ProduceRequest) -> None:
     check_every_version(request)
+
+
+def outcome(decode: Any, frame: memoryview) -> Any:
+    try:
+        return decode(decode_request_header(frame), frame)
+    except WireError as exc:
+        return str(exc)
+
+
+@given(plain, st.integers(3, 13), st.data())
+def test_the_quick_way_reads_and_refuses_as_the_thorough_one(
+    request: ProduceRequest, version: int, data: st.DataObject
+) -> None:
+    out = io.BytesIO()
+    written = as_kio(request, version)
+    entity_writer(type(written))(out, written)
+    frame = bytearray(head(version) + out.getvalue())
+    for at in data.draw(st.lists(st.integers(len(head(version)), len(frame) - 1), max_size=3)):
+        frame[at] = data.draw(st.integers(0, 255))
+    view = memoryview(frame)[: data.draw(st.integers(len(head(version)), len(frame)))]
+    assert outcome(decode_produce, view) == outcome(module._thorough, view)
 
 
 def test_the_records_are_not_copied() -> None:

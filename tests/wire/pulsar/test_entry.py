@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InternalError, WireError
+from penstock.wire.buffer import as_array
 from penstock.wire.kernels import crc32c
 from penstock.wire.pulsar import SEND_HEADROOM, encode_send, read_entry, send_frame
 from penstock.wire.pulsar import pulsar_pb2 as pb
@@ -153,7 +154,7 @@ def test_send_in_place_is_what_protobuf_writes(
         buffer,
         start,
         len(buffer),
-        producer_name=name,
+        producer_name=as_array(name),
         producer_id=producer,
         sequence_id=sequence,
         num_messages=messages,
@@ -179,7 +180,7 @@ def test_too_little_room_before_a_payload_is_our_fault() -> None:
             np.zeros(20, np.uint8),
             10,
             20,
-            producer_name=b"p",
+            producer_name=as_array(b"p"),
             producer_id=1,
             sequence_id=1,
             num_messages=1,

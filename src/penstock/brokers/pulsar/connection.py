@@ -157,7 +157,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def write(self, data: Buffer) -> None:
         """Send bytes; on a connection that is gone they are lost, as they are on one that breaks later."""
-        self.write_all((data,))
+        if self._transport is not None and self.error is None:
+            if not self._out:
+                self._loop.call_soon(self._flush)
+            self._out.append(data)
 
     def write_all(self, frames: Sequence[Buffer]) -> None:
         """Send several frames, together with all that is written in this turn of the loop."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from enum import IntEnum
-from typing import Any, Final, Required, TypedDict, Unpack
+from typing import Any, Final
 
 from penstock.brokers.pulsar.connection import Connection
 from penstock.brokers.pulsar.refusal import FATAL_FOR_PRODUCERS, refusal
 from penstock.brokers.pulsar.session import Cluster, Session
 from penstock.brokers.pulsar.window import Pending, Receipt, Window
 from penstock.errors import ClusterError, PenstockError, Unreachable
-from penstock.wire.buffer import Buffer
+from penstock.wire.buffer import Buffer, as_array
 from penstock.wire.kernels import ByteArray, crc32c
 from penstock.wire.pulsar import SendReceipt, encode_send, send_frame
 from penstock.wire.pulsar.pulsar_pb2 import (
@@ -44,18 +44,6 @@ class AccessMode(IntEnum):
     EXCLUSIVE_WITH_FENCING = ProducerAccessMode.ACCESS_EXCLUSIVE_WITH_FENCING
 
 
-class Said(TypedDict, total=False):
-    """What the head of an entry says."""
-
-    num_messages: Required[int]
-    publish_time: Required[int]
-    sequence_id: int | None
-    """Without one the entry takes the next."""
-    last_sequence_id: int | None
-    compression: int
-    uncompressed_size: int
-
-
 class Producer(Session):
     """Made by `PulsarClient.producer`."""
 
@@ -72,7 +60,7 @@ class Producer(Session):
         self.producer_id = producer_id
         self.name = name or ""
         """Given, or chosen by the broker; kept for the producer's life."""
-        self._encoded_name = self.name.encode()
+        self._encoded_name = as_array(self.name.encode())
         self.access = access
         self.topic_epoch: int | None = None
         """Grows with each new exclusive producer of the topic; None when access is shared."""
@@ -94,43 +82,73 @@ class Producer(Session):
     # Sending
 
     async def send(
-        self, buffer: ByteArray, start: int, end: int, **said: Unpack[Said]
+        self,
+        buffer: ByteArray,
+        start: int,
+        end: int,
+        num_messages: int,
+        publish_time: int,
+        sequence_id: int | None = None,
+        last_sequence_id: int | None = None,
+        compression: int = -1,
+        uncompressed_size: int = -1,
     ) -> asyncio.Future[Receipt]:
         """Send a batch whose payload is buffer[start:end], with room for its head before it.
 
         Returns when there is room in the window and the entry is queued; the future is the receipt. The
-        buffer belongs to the producer until then.
+        buffer belongs to the producer until then. Without a sequence id the entry takes the next.
         """
+        said = (num_messages, publish_time, sequence_id, last_sequence_id, compression, uncompressed_size)
         async with self._turn:
             await self._room(end - start + _HEAD_BYTES)
-            return self._send(buffer, start, end, **said)
+            return self._send(buffer, start, end, *said)
 
     def send_nowait(
-        self, buffer: ByteArray, start: int, end: int, **said: Unpack[Said]
+        self,
+        buffer: ByteArray,
+        start: int,
+        end: int,
+        num_messages: int,
+        publish_time: int,
+        sequence_id: int | None = None,
+        last_sequence_id: int | None = None,
     ) -> asyncio.Future[Receipt] | None:
         """Send as `send` does, or give None if that would have to wait."""
-        self._check()
+        if self.error is not None:
+            raise self.error
         if self._turn.locked() or not self._window.has_room(end - start + _HEAD_BYTES):
             return None
-        return self._send(buffer, start, end, **said)
+        return self._send(
+            buffer, start, end, num_messages, publish_time, sequence_id, last_sequence_id, -1, -1
+        )
 
-    def _send(self, buffer: ByteArray, start: int, end: int, **said: Unpack[Said]) -> asyncio.Future[Receipt]:
-        given, last = said.get("sequence_id"), said.get("last_sequence_id")
-        sequence_id = self._next_sequence_id if given is None else given
+    def _send(
+        self,
+        buffer: ByteArray,
+        start: int,
+        end: int,
+        num_messages: int,
+        publish_time: int,
+        sequence_id: int | None,
+        last: int | None,
+        compression: int,
+        uncompressed_size: int,
+    ) -> asyncio.Future[Receipt]:
+        first = self._next_sequence_id if sequence_id is None else sequence_id
         frame = send_frame(
             buffer,
             start,
             end,
-            producer_name=self._encoded_name,
-            producer_id=self.producer_id,
-            sequence_id=sequence_id,
-            highest_sequence_id=-1 if last is None else last,
-            num_messages=said["num_messages"],
-            publish_time=said["publish_time"],
-            compression=said.get("compression", -1),
-            uncompressed_size=said.get("uncompressed_size", -1),
+            self._encoded_name,
+            self.producer_id,
+            first,
+            num_messages,
+            publish_time,
+            -1 if last is None else last,
+            compression,
+            uncompressed_size,
         )
-        return self._queue(frame, sequence_id, last)
+        return self._queue(frame, first, last)
 
     async def send_message(self, metadata: Any, payload: Buffer) -> asyncio.Future[Receipt]:
         """Send an entry with any MessageMetadata; producer name and sequence id are filled in."""
@@ -187,7 +205,8 @@ class Producer(Session):
         pending = Pending(frame, sequence_id, sequence_id if last is None else last, deadline, done)
         self._window.add(pending)
         self._next_sequence_id = pending.last_sequence_id + 1
-        self._watch()
+        if self._timer is None:
+            self._watch()
         if self._connection is not None and self._opened.is_set():
             pending.attempts = 1
             self._connection.write(frame)
@@ -282,7 +301,7 @@ class Producer(Session):
         if not self._is_known:
             self._is_known = True
             self.name = answer.producer_name
-            self._encoded_name = self.name.encode()
+            self._encoded_name = as_array(self.name.encode())
             self.last_sequence_id = answer.last_sequence_id
             self._next_sequence_id = answer.last_sequence_id + 1
 

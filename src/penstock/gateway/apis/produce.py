@@ -27,6 +27,7 @@ from penstock.wire.kafka.answers.produce import (
     encode_produced_one,
 )
 from penstock.wire.kafka.produce_request import PartitionToProduce, TopicToProduce
+from penstock.wire.kafka.record_batch import read_batch
 
 __all__ = ["API", "Production", "is_ready", "prepare"]
 
@@ -71,7 +72,9 @@ class Production:
         self._version = request.version
         self._done = done
         # Begun now: the order of two requests is the order of these calls; the result comes later.
-        self._begun = [_begin_topic(each, request, services) for each in self._body.topics]
+        self._begun = []
+        for asked in self._body.topics:
+            self._begun.append(_begin_topic(asked, request, services))
         waiting = self._waiting()
         self._left = len(waiting) or 1
         for one in waiting:
@@ -96,9 +99,6 @@ class Production:
 
     def answer(self) -> Body:
         """Make the answer; raise if the client wants none and something was not stored."""
-        one = self._one_stored()
-        if one is not None:
-            return one
         pairs = zip(self._body.topics, self._begun, strict=True)
         topics = tuple(_produced(asked, topic) for asked, topic in pairs)
         if self._body.acks == 0:
@@ -106,8 +106,8 @@ class Production:
             return None
         return (encode_produce(ProduceAnswer(topics=topics), self._version),)
 
-    def _one_stored(self) -> Body:
-        """Answer the common case: one batch, and it is stored."""
+    def stored(self) -> Body:
+        """Make the answer of the common case, one batch that is stored; None if it is another."""
         if len(self._begun) != 1 or len(self._begun[0].partitions) != 1 or self._body.acks == 0:
             return None
         begun = self._begun[0].partitions[0]
@@ -116,7 +116,7 @@ class Production:
         stored, asked = begun.result(), self._body.topics[0]
         if stored.log_append_time >= 0:
             return None
-        name, topic_id, index = self._begun[0].name, asked.topic_id or _NOBODY, asked.partitions[0].partition
+        name, topic_id, index = self._begun[0].name, asked.topic_id, asked.partitions[0].partition
         offsets = {"base_offset": stored.base_offset, "log_start_offset": stored.log_start_offset}
         return (encode_produced_one(name, topic_id, index, self._version, **offsets),)
 
@@ -152,21 +152,21 @@ def _begin(topic: str, asked: PartitionToProduce, error: ErrorCode, services: Se
     if error:
         return ApiError(error.name, error_code=error)
     try:
-        return asyncio.ensure_future(
-            services.log.append(topic, asked.partition, _batch(asked.records, services))
-        )
+        began = services.log.append(topic, asked.partition, _batch(asked.records, services))
     except (ApiError, RecordsError) as exc:
         return exc
+    return began if isinstance(began, asyncio.Future) else asyncio.ensure_future(began)
 
 
 def _batch(records: memoryview | None, services: Services) -> RecordBatch:
-    batches = list(read_batches(records or b""))
-    if len(batches) != 1:
+    batch = read_batch(records) if records else None
+    if batch is None or len(batch.data) != len(records or b""):
         # KIP-98: since message format 2 a request holds exactly one batch a partition.
-        raise RecordsError(f"{len(batches)} batches for one partition", error_code=ErrorCode.INVALID_RECORD)
-    if len(batches[0].data) > services.settings.max_batch_bytes:
+        count = sum(1 for _ in read_batches(records or b""))
+        raise RecordsError(f"{count} batches for one partition", error_code=ErrorCode.INVALID_RECORD)
+    if len(batch.data) > services.settings.max_batch_bytes:
         raise RecordsError("the batch is too large", error_code=ErrorCode.MESSAGE_TOO_LARGE)
-    return batches[0]
+    return batch
 
 
 def _produced(asked: TopicToProduce, topic: _Topic) -> TopicProduced:

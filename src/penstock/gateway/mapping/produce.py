@@ -59,7 +59,8 @@ def batch_to_entry(
 
     `limit` bounds what a compressed batch may inflate to, `now` is the time in milliseconds.
     """
-    _check(batch)
+    if batch.attributes or batch.record_count < 1 or batch.last_offset_delta != batch.record_count - 1:
+        _check(batch)
     batch.check()
     records = as_array(batch.records(limit))
     if batch.record_count * _SMALLEST_RECORD > len(records):

@@ -10,21 +10,20 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.brokers.pulsar import Admin, Producer, PulsarClient, Receipt, is_denied
-from penstock.errors import ApiError, ClusterError, PenstockError, PulsarRefused, RecordsError
+from penstock.errors import ApiError, ClusterError, PenstockError
 from penstock.gateway.mapping import PulsarBatch, batch_to_entry
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.gateway.pulsar.entry_indexes import EntryIndexes
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
+from penstock.gateway.pulsar.refusals import translated
 from penstock.gateway.pulsar.retrace import Trace, find_trace
 from penstock.gateway.pulsar.sequences import Sequences
 from penstock.wire.kafka import ErrorCode, RecordBatch
 from penstock.wire.pulsar import MessageId
-from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
 __all__ = ["Writer"]
 
@@ -38,32 +37,40 @@ _BLIND_SECONDS: Final = 30.0
 _NO_BYTES: Final = memoryview(b"")
 
 
-@dataclass(slots=True, eq=False)
 class _Job:
     """One batch on its way."""
 
-    batch: RecordBatch
-    wanted: asyncio.Future[Any]
-    """What the request waits for; cancelled when nobody does any more."""
-    offset: asyncio.Future[int] | None = None
-    """Of an idempotent batch, also when nobody waits any more: a repetition is answered with it."""
-    entry: PulsarBatch | None = None
-    """The converted batch, until it is sent."""
-    receipt: asyncio.Future[Receipt] | None = None
-    sequence: int = -1
-    """The first sequence, extended; -1 before the batch is sent."""
-    producer: str = ""
-    publish_time: int = -1
+    __slots__ = (
+        "batch",
+        "entry",
+        "is_idempotent",
+        "offset",
+        "producer",
+        "producer_name",
+        "publish_time",
+        "receipt",
+        "sequence",
+        "wanted",
+    )
 
-    @property
-    def is_idempotent(self) -> bool:
-        return self.batch.producer_id >= 0
-
-    @property
-    def producer_name(self) -> str | None:
+    def __init__(self, batch: RecordBatch, wanted: asyncio.Future[Any]) -> None:
+        self.batch = batch
+        self.wanted = wanted
+        """What the request waits for; cancelled when nobody does any more."""
+        self.offset: asyncio.Future[int] | None = None
+        """Of an idempotent batch, also when nobody waits any more: a repetition is answered with it."""
+        self.entry: PulsarBatch | None = None
+        """The converted batch, until it is sent."""
+        self.receipt: asyncio.Future[Receipt] | None = None
+        self.sequence = -1
+        """The first sequence, extended; -1 before the batch is sent."""
+        self.producer = ""
+        self.publish_time = -1
+        self.is_idempotent = batch.producer_id >= 0
+        self.producer_name: str | None = None
         """The producer's name on Pulsar; None lets the broker choose one that nobody had."""
-        batch = self.batch
-        return f"penstock-{batch.producer_id}-{batch.producer_epoch}" if self.is_idempotent else None
+        if self.is_idempotent:
+            self.producer_name = f"penstock-{batch.producer_id}-{batch.producer_epoch}"
 
 
 class Writer:
@@ -101,6 +108,7 @@ class Writer:
         self._sent: deque[_Job] = deque()
         self._sender: asyncio.Task[None] | None = None
         self._settler: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
         self._closed = False
         self._blind_until = 0.0
 
@@ -120,7 +128,7 @@ class Writer:
 
         The bytes of the batch are not looked at any more when this returns.
         """
-        job = _Job(batch, asyncio.get_running_loop().create_future())
+        job = _Job(batch, self._loop.create_future())
         self._open.add(job)
         if self._closed:
             self._refuse(job, _gone())
@@ -148,16 +156,10 @@ class Writer:
                 return False
             entry, numbers = self._entry(job), self._numbers(job)
             receipt = producer.send_nowait(
-                entry.buffer,
-                entry.start,
-                entry.end,
-                num_messages=entry.num_messages,
-                publish_time=entry.publish_time,
-                sequence_id=numbers[0],
-                last_sequence_id=numbers[1],
+                entry.buffer, entry.start, entry.end, entry.num_messages, entry.publish_time, *numbers
             )
         except PenstockError as exc:
-            self._fail(job, _translated(exc))
+            self._fail(job, translated(exc))
             return True
         if receipt is None:
             return False
@@ -172,7 +174,7 @@ class Writer:
                 try:
                     await self._send(job)
                 except PenstockError as exc:
-                    self._fail(job, _translated(exc))
+                    self._fail(job, translated(exc))
                 except Exception:
                     log.exception("a bug while sending to %s", self._topic)
                     self._fail(job, ApiError("a bug", error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -188,13 +190,7 @@ class Writer:
             return
         first, last = self._numbers(job)
         receipt = await producer.send(
-            entry.buffer,
-            entry.start,
-            entry.end,
-            num_messages=entry.num_messages,
-            publish_time=entry.publish_time,
-            sequence_id=first,
-            last_sequence_id=last,
+            *(entry.buffer, entry.start, entry.end, entry.num_messages, entry.publish_time, first, last)
         )
         self._is_sent(job, producer, receipt, first)
 
@@ -217,7 +213,7 @@ class Writer:
     ) -> None:
         job.entry, job.receipt, job.producer = None, receipt, producer.name
         if first is not None:
-            job.offset = asyncio.get_running_loop().create_future()
+            job.offset = self._loop.create_future()
             self._sequences.begun(job.batch, job.offset, receipt)
             job.sequence = first
         self._sent.append(job)
@@ -298,7 +294,7 @@ class Writer:
     def _settle_now(self, job: _Job, receipt: asyncio.Future[Receipt]) -> bool:
         error = receipt.exception()
         if isinstance(error, PenstockError):
-            self._fail(job, _translated(error))
+            self._fail(job, translated(error))
             return True
         stored = receipt.result()
         if stored.is_duplicate:
@@ -320,7 +316,7 @@ class Writer:
         except _NotTold:
             self._finish_blind(job)
         except PenstockError as exc:
-            self._fail(job, _translated(exc))
+            self._fail(job, translated(exc))
         else:
             self._succeed(job, offset)
         finally:
@@ -399,25 +395,3 @@ class _NotTold(ClusterError):
 
 def _gone() -> ApiError:
     return ApiError("the partition is closed here", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
-def _translated(exc: PenstockError) -> ApiError:
-    if isinstance(exc, ApiError):
-        return exc
-    if isinstance(exc, RecordsError):
-        return ApiError(exc.what, error_code=exc.error_code)
-    if is_denied(exc):
-        return ApiError(exc.why or exc.what, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if isinstance(exc, PulsarRefused) and not exc.retriable:
-        return ApiError(str(exc), error_code=_REFUSALS.get(exc.server_error, ErrorCode.UNKNOWN_SERVER_ERROR))
-    return ApiError(str(exc), error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
-_REFUSALS: Final[Mapping[int, ErrorCode]] = {
-    ServerError.TOPIC_NOT_FOUND: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ServerError.TOPIC_TERMINATED_ERROR: ErrorCode.POLICY_VIOLATION,
-    # The broker's answer to a message that is larger than the policy of the topic.
-    ServerError.NOT_ALLOWED_ERROR: ErrorCode.MESSAGE_TOO_LARGE,
-    # One of our own former connections still has the name of the producer: the client shall try again.
-    ServerError.PRODUCER_BUSY: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-}

@@ -7,6 +7,7 @@ and tagged fields in its body, request header v2 and response header v1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 __all__ = [
     "APIS",
@@ -135,6 +136,7 @@ def is_flexible(key: int, version: int) -> bool:
     return api is not None and version >= api.flexible_from
 
 
+@cache
 def response_header_tags(key: int, version: int) -> bytes:
     """Give what follows the correlation id in the header of an answer."""
     # KIP-511: the answer to ApiVersions always has header v0, because it may answer an unknown version.

@@ -53,9 +53,18 @@ def decode_produce(header: RequestHeader, frame: memoryview) -> ProduceRequest:
     """Read the body of a Produce request."""
     if header.api_key != PRODUCE or header.body is None:
         raise WireError(f"API {header.api_key} v{header.api_version} is no Produce request that can be read")
-    plain = _plain(header.api_version, frame, header.body)
-    if plain is not None:
-        return plain
+    plain = _plain_classic if header.api_version < _FLEXIBLE_FROM else _plain_compact
+    try:
+        found = plain(header.api_version, frame, header.body)
+    except (struct.error, IndexError, ValueError):
+        # It ends too early or lies: the thorough way finds the words for it.
+        found = None
+    return _thorough(header, frame) if found is None else found
+
+
+def _thorough(header: RequestHeader, frame: memoryview) -> ProduceRequest:
+    """Read a request of any shape, every length checked before."""
+    assert header.body is not None
     check_request(header, frame)
     cursor = Cursor(frame, header.body, is_flexible(PRODUCE, header.api_version))
     transactional_id = cursor.string()
@@ -64,16 +73,8 @@ def decode_produce(header: RequestHeader, frame: memoryview) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout, topics)
 
 
-def _plain(version: int, frame: memoryview, pos: int) -> ProduceRequest | None:
-    """Read a request without a transaction, with one batch for one partition; None if it is another."""
-    try:
-        return (_plain_classic if version < _FLEXIBLE_FROM else _plain_compact)(version, frame, pos)
-    except (struct.error, IndexError, ValueError):
-        # It ends too early or lies: the thorough way finds the words for it.
-        return None
-
-
 def _plain_classic(_: int, frame: memoryview, pos: int) -> ProduceRequest | None:
+    """Read a request without a transaction, with one batch for one partition; None if it is another."""
     transaction, acks, timeout, topics, size = _NO_TRANSACTION_ONE_TOPIC.unpack_from(frame, pos)
     name = pos + _NO_TRANSACTION_ONE_TOPIC.size
     if transaction != -1 or topics != 1 or size < 0:
@@ -88,6 +89,7 @@ def _plain_classic(_: int, frame: memoryview, pos: int) -> ProduceRequest | None
 
 
 def _plain_compact(version: int, frame: memoryview, pos: int) -> ProduceRequest | None:
+    """Read the same in the flexible form (KIP-482)."""
     acks, timeout = _ACKS.unpack_from(frame, pos + 1)
     pos += 1 + _ACKS.size
     # KIP-482: lengths are one more than they are, so that 1 + 1 is one topic and 0 a null transaction.
@@ -105,7 +107,7 @@ def _plain_compact(version: int, frame: memoryview, pos: int) -> ProduceRequest 
     length, begin = _compact_length(frame, pos + _ONE_COMPACT.size)
     # Behind the records stand three empty sections of tagged fields: partition, topic, request.
     end = begin + length
-    if partitions != 2 or length < 0 or end + 3 > len(frame) or any(frame[end : end + 3]):
+    if partitions != 2 or length < 0 or bytes(frame[end : end + 3]) != b"\0\0\0":
         return None
     topic = TopicToProduce(name, topic_id, (PartitionToProduce(index, frame[begin:end]),))
     return ProduceRequest(None, acks, timeout, (topic,))

@@ -19,7 +19,7 @@ from penstock.wire.kafka.compression import decompress
 from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.kernels import crc32c
 
-__all__ = ["HEAD_SIZE", "TRANSACTIONAL", "RecordBatch", "read_batches", "write_batch_head"]
+__all__ = ["HEAD_SIZE", "TRANSACTIONAL", "RecordBatch", "read_batch", "read_batches", "write_batch_head"]
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")
 _CHECKED = struct.Struct(">hiqqqhii")
@@ -99,12 +99,13 @@ def read_batches(records: Buffer) -> Iterator[RecordBatch]:
     """
     view = memoryview(records)
     while view:
-        batch = _read(view)
+        batch = read_batch(view)
         yield batch
         view = view[len(batch.data) :]
 
 
-def _read(view: memoryview) -> RecordBatch:
+def read_batch(view: memoryview) -> RecordBatch:
+    """Read the first batch of some records, as `read_batches` does."""
     # The older formats, of Kafka before 0.11, have their magic at the same place and are shorter.
     if len(view) > _MAGIC_AT and view[_MAGIC_AT] != _MAGIC:
         raise _refused(f"has format {view[_MAGIC_AT]}, and only format 2 is taken", ErrorCode.INVALID_RECORD)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from penstock.errors import MissingExtra, WireError
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka import guard
-from penstock.wire.kafka.apis import APIS, is_flexible
+from penstock.wire.kafka.apis import APIS
 from penstock.wire.kernels import IntArray
 
 __all__ = ["RequestHeader", "check_request", "decode_request", "decode_request_header", "prepare_request"]
@@ -43,15 +43,12 @@ def decode_request_header(frame: memoryview) -> RequestHeader:
     )
     api = APIS.get(key)
     if api is None or not api.lowest <= version <= api.highest:
-        return RequestHeader(
-            api_key=key, api_version=version, correlation_id=correlation, client_id=None, body=None
-        )
+        return RequestHeader(key, version, correlation, None, None)
     client_id, pos = _client_id(frame, size)
-    if is_flexible(key, version):
-        pos = _skip_tags(frame, pos)
-    return RequestHeader(
-        api_key=key, api_version=version, correlation_id=correlation, client_id=client_id, body=pos
-    )
+    if version >= api.flexible_from:
+        # KIP-482: most headers have no tagged field, which is a zero.
+        pos = pos + 1 if bytes(frame[pos : pos + 1]) == b"\0" else _skip_tags(frame, pos)
+    return RequestHeader(key, version, correlation, client_id, pos)
 
 
 def decode_request(header: RequestHeader, frame: memoryview) -> Any:
@@ -125,9 +122,8 @@ def _client_id(frame: memoryview, size: int) -> tuple[str | None, int]:
         raise _broken("has a client id that leaves the frame")
     if size == -1:
         return None, _HEAD.size
-    data = bytes(frame[_HEAD.size : _HEAD.size + size])
     try:
-        return data.decode(), _HEAD.size + size
+        return str(frame[_HEAD.size : _HEAD.size + size], "utf-8"), _HEAD.size + size
     except UnicodeDecodeError as exc:
         raise _broken("has a client id that is not UTF-8", exc) from exc
 

@@ -35,6 +35,7 @@ _LOG_START_FROM = 5
 _ERRORS_FROM = 8
 _LEADERS_FROM = 10
 _TOPIC_IDS_FROM = 13
+_NOBODY = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def encode_produce(answer: ProduceAnswer, version: int) -> bytes:
 
 
 def encode_produced_one(
-    name: str, topic_id: UUID, index: int, version: int, *, base_offset: int, log_start_offset: int
+    name: str, topic_id: UUID | None, index: int, version: int, *, base_offset: int, log_start_offset: int
 ) -> bytes:
     """Write the answer that most requests get: the records for one partition are stored."""
     before, after = _around(name, topic_id, index, version)
@@ -104,8 +105,9 @@ def encode_produced_one(
 
 
 @lru_cache(maxsize=1024)
-def _around(name: str, topic_id: UUID, index: int, version: int) -> tuple[bytes, bytes]:
+def _around(name: str, topic_id: UUID | None, index: int, version: int) -> tuple[bytes, bytes]:
     """Give what stands before and behind the numbers that differ from answer to answer."""
+    topic_id = topic_id or _NOBODY
     one = TopicProduced(name=name, topic_id=topic_id, partitions=(PartitionProduced(index=index),))
     data = encode_produce(ProduceAnswer(topics=(one,)), version)
     form = encoding(is_flexible(_KEY, version))
