@@ -316,12 +316,31 @@ def test_a_transaction_waits_for_the_one_before(
     assert (broker.count(INIT), broker.count(ADD_PARTITIONS), broker.count(END_TXN)) == (3, 3, 3)
 
 
+def test_partitions_are_added_in_one_request_before_anything_is_written(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    rows = struct.pack(">i", 2) + b"".join(struct.pack(">ihqqq", part, 0, 0, 0, 0) for part in (0, 1))
+    script(broker, PRODUCE, struct.pack(">i", 1) + T + rows + NO_WAIT)
+    script(broker, ADD_PARTITIONS, NO_WAIT + struct.pack(">i", 1) + T + struct.pack(">iihih", 2, 0, 0, 1, 0))
+    script(broker, INIT, ended(0) + struct.pack(">qh", 7, 3))
+    script(broker, END_TXN, ended(0))
+    producer = keep(TransactionalProducer(open_cluster(broker), "id"))
+    producer.begin()
+    for partition in (1, 0):
+        producer.send("t", partition, body_of(b"a"))
+    assert broker.count(PRODUCE) == 0
+    producer.commit()
+    keys = [key for key, _, _ in broker.requests if key in (ADD_PARTITIONS, PRODUCE, END_TXN)]
+    assert keys == [ADD_PARTITIONS, PRODUCE, END_TXN]
+
+
 def test_who_is_fenced_does_not_come_back(broker: Any, open_cluster: Open, keep: Keep, body_of: Body) -> None:
     script(broker, ADD_PARTITIONS, added(90))
     producer = keep(TransactionalProducer(open_cluster(broker), "id"))
     producer.begin()
+    producer.send("t", 0, body_of(b"a"))
     with pytest.raises(ProducerFenced):
-        producer.send("t", 0, body_of(b"a"))
+        producer.flush()
     producer.abort()
     with pytest.raises(ProducerFenced):
         producer.begin()

@@ -208,6 +208,7 @@ def test_output_and_offsets_come_together_or_not_at_all(
     assert marks.committed(topic) == {0: GroupOffset(1, "first")}
     producer.begin()
     producer.send(topic, 0, body_of(b"never", b"seen"))
+    producer.flush()
     producer.abort()
     producer.begin()
     producer.send(topic, 0, body_of(b"c"))
@@ -225,6 +226,7 @@ def test_a_new_producer_fences_the_old_one_and_ends_what_it_left(
     old = keep(TransactionalProducer(cluster, f"id-{topic}"))
     old.begin()
     old.send(topic, 0, body_of(b"orphan"))
+    old.flush()
     new = keep(TransactionalProducer(cluster, f"id-{topic}"))
     with pytest.raises(ProducerFenced):
         old.send(topic, 0, body_of(b"orphan"))
@@ -260,7 +262,7 @@ def test_an_open_transaction_ends_what_is_stable(
     producer = keep(TransactionalProducer(cluster, f"id-{topic}"))
     producer.begin()
     producer.send(topic, 0, body_of(b"a"))
-    producer._producer.flush()
+    producer.flush()
     assert latest(cluster, topic) == {0: 1}
     assert latest(cluster, topic, read_committed=True) == {0: 0}
     producer.commit()

@@ -29,6 +29,8 @@ _STAYS = frozenset(
     }
 )
 """Failures that pass by where they are; any other may mean that the coordinator has moved."""
+_SOON = 0.001
+"""CONCURRENT_TRANSACTIONS is said for the moment in which markers of the last one are written."""
 
 
 class CoordinatorKind(IntEnum):
@@ -55,7 +57,7 @@ class Coordinator:
                 self._node = self._find()
             return self._cluster.ask(self._node, call, body, read)
 
-        return retrying(attempt, seconds=self._cluster.settings.deadline, between=self._lost)
+        return retrying(attempt, seconds=self._cluster.settings.deadline, between=self._lost, first=_SOON)
 
     def _lost(self, exc: PenstockError) -> None:
         if not isinstance(exc, KafkaRefused) or exc.error_code not in _STAYS:

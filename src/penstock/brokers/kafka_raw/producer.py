@@ -65,6 +65,11 @@ class Producer:
 
     def send(self, topic: str, partition: int, body: BatchBody) -> None:
         """Take a batch, which may be used again at once; wait while too much is not acknowledged."""
+        self.enqueue(topic, partition, body)
+        self.drain()
+
+    def enqueue(self, topic: str, partition: int, body: BatchBody) -> None:
+        """Take a batch and send nothing yet."""
         self._check()
         key = (topic, partition)
         queue = self._queues.get(key) or self._queues.setdefault(key, PartitionQueue(topic, partition))
@@ -78,9 +83,18 @@ class Producer:
         )
         queue.append(Batch(data, time.monotonic() + self._delivery_timeout))
         self._buffered += len(data)
+
+    def drain(self) -> None:
+        """Send what can be sent now; wait while too much is not acknowledged."""
+        self._check()
         self._work(0.0)
         while self._buffered > self._buffer_bytes:
             self._work(_TURN)
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether what is not acknowledged is little enough to wait for more before it is sent."""
+        return self._buffered <= min(self._buffer_bytes, self._request_bytes) // 2
 
     def poll(self) -> None:
         """Take acknowledgments that are there, and send what waits."""

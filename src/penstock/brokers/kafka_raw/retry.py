@@ -21,23 +21,27 @@ def is_retriable(error: PenstockError) -> bool:
     return error.retriable if isinstance(error, KafkaRefused) else isinstance(error, Unreachable)
 
 
-def pauses() -> Iterator[float]:
+def pauses(first: float = _FIRST) -> Iterator[float]:
     """Give pauses that double up to a second, each shortened by chance: clients shall not come together."""
-    step = _FIRST
+    step = first
     while True:
         yield step * random.uniform(0.5, 1.0)
         step = min(2 * step, _LONGEST)
 
 
 def retrying(
-    attempt: Callable[[], _Result], *, seconds: float, between: Callable[[PenstockError], None]
+    attempt: Callable[[], _Result],
+    *,
+    seconds: float,
+    between: Callable[[PenstockError], None],
+    first: float = _FIRST,
 ) -> _Result:
     """Call `attempt` until it works; `between` mends what it can after a failure.
 
-    After so many seconds the last failure is raised.
+    After so many seconds the last failure is raised. `first` is the first pause.
     """
     until = time.monotonic() + seconds
-    for pause in pauses():
+    for pause in pauses(first):
         try:
             return attempt()
         except PenstockError as exc:

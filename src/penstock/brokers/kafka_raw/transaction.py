@@ -23,6 +23,7 @@ from penstock.brokers.kafka_raw.coordinator import Coordinator, CoordinatorKind
 from penstock.brokers.kafka_raw.group_offsets import (
     GroupOffset,
     TopicPartition,
+    by_topic,
     check_partitions,
     offset_rows,
 )
@@ -61,6 +62,8 @@ class TransactionalProducer:
         self._coordinator = Coordinator(cluster, CoordinatorKind.TRANSACTION, transactional_id)
         self._groups: dict[str, Coordinator] = {}
         self._added: set[TopicPartition] = set()
+        self._new: set[TopicPartition] = set()
+        """Partitions with batches that wait until the coordinator knows of them."""
         self._has_offsets = False
         self._open = False
         self._fenced: ProducerFenced | None = None
@@ -80,9 +83,19 @@ class TransactionalProducer:
     def send(self, topic: str, partition: int, body: BatchBody) -> None:
         """Write a batch inside the transaction; the body may be used again at once."""
         with self._inside():
+            self._producer.enqueue(topic, partition, body)
             if (topic, partition) not in self._added:
-                self._add(topic, partition)
-            self._producer.send(topic, partition, body)
+                self._new.add((topic, partition))
+            # Partitions are added in one request if they come soon after each other.
+            if not self._new or not self._producer.is_filling:
+                self._add_new()
+                self._producer.drain()
+
+    def flush(self) -> None:
+        """Wait until everything is in the log, where it counts for nothing before `commit`."""
+        with self._inside():
+            self._add_new()
+            self._producer.flush()
 
     def commit(
         self, *, group: str | None = None, offsets: Mapping[TopicPartition, GroupOffset] | None = None
@@ -93,9 +106,12 @@ class TransactionalProducer:
         the same id make it certain, and the committed offsets tell.
         """
         with self._inside():
-            self._producer.flush()
+            self._add_new()
+            self._producer.drain()
+            # The offsets travel while the last batches do: neither counts before the end.
             if group is not None and offsets:
                 self._add_offsets(group, offsets)
+            self._producer.flush()
             self._end(committed=True)
 
     def abort(self) -> None:
@@ -123,15 +139,22 @@ class TransactionalProducer:
         self._producer = Producer(self._cluster, identity=identity, **self._options)
         self._usable = True
 
-    def _add(self, topic: str, partition: int) -> None:
-        what = f"partition {topic}-{partition} cannot be written in transaction {self._id}"
-        row = CLASSIC.string(topic) + CLASSIC.length(1) + struct.pack(">i", partition)
+    def _add_new(self) -> None:
+        if not self._new:
+            return
+        what = f"partitions cannot be written in transaction {self._id}"
+        topics = by_topic(sorted(self._new))
+        rows = [
+            CLASSIC.string(topic) + CLASSIC.length(len(numbers)) + struct.pack(f">{len(numbers)}i", *numbers)
+            for topic, numbers in topics.items()
+        ]
         self._coordinator.ask(
             ADD_PARTITIONS_TO_TXN,
-            (self._who, CLASSIC.length(1), row),
+            (self._who, CLASSIC.length(len(rows)), *rows),
             lambda answer: check_partitions(answer, what),
         )
-        self._added.add((topic, partition))
+        self._added |= self._new
+        self._new.clear()
 
     def _add_offsets(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         what = f"the offsets of group {group} cannot be committed in transaction {self._id}"
@@ -154,6 +177,7 @@ class TransactionalProducer:
             self._coordinator.ask(END_TXN, body, lambda answer: _check(answer, what))
         self._open = self._has_offsets = False
         self._added.clear()
+        self._new.clear()
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
