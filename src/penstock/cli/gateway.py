@@ -163,7 +163,7 @@ def command(
     if apis:
         return _print_apis()
     from penstock.cli.gateway_limits import limited
-    from penstock.gateway.process import run
+    from penstock.gateway.life import run
 
     options = replace(
         _cluster(pulsar, admin, pulsar_token_file, pulsar_ca_file),

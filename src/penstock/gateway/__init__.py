@@ -15,7 +15,8 @@
 | mapping | Kafka batches to Pulsar entries and back |
 | groups | consumer groups: a pure state machine and its shell |
 | pulsar | the ports served by a Pulsar cluster |
-| process | a whole gateway from its options, and its life |
+| process, options | a whole gateway from what an operator chose |
+| life, memory | a gateway that is a process of its own |
 | startup | the settings that a broker needs, and the advice for each |
 | observer, metrics, health | what is told, counted and shown to operators |
 """

@@ -1,41 +1,36 @@
-"""A whole gateway from its options: Pulsar behind it, listeners and operators' pages before it, and its life.
+"""A whole gateway from its options: Pulsar behind it, listeners and operators' pages before it.
 
-It starts (connect, check the broker, listen), serves until a signal, drains, and ends.
+It starts (connect, check the broker, listen), serves, drains, and ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
-import gc
 import logging
-import signal
 import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Final
 
 from penstock import __version__
-from penstock.brokers.pulsar import Admin, Host, PulsarClient, ServiceUrl
+from penstock.brokers.pulsar import Admin, Host, PulsarClient
 from penstock.config.secret import Secret, mask_address
 from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken, Unreachable
 from penstock.gateway.dispatch import HANDLERS, advertised
 from penstock.gateway.entrance import Entrance, Listener
-from penstock.gateway.groups.group import Limits as GroupLimits
 from penstock.gateway.groups.tenants import OwnGroups, read_scope
 from penstock.gateway.handler import Services, Settings
 from penstock.gateway.health import Answer, Health
 from penstock.gateway.metrics import CONTENT_TYPE, Metrics, Reading
+from penstock.gateway.options import Options, guess_admin
 from penstock.gateway.ports import Log
 from penstock.gateway.pulsar.accounts import Accounts, Backend
 from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id
-from penstock.gateway.pulsar.coordinators import NAMESPACE, PARTITIONS, PulsarGroups
-from penstock.gateway.pulsar.cursor_sync import PERIOD, CursorSync, Home
+from penstock.gateway.pulsar.coordinators import PulsarGroups
+from penstock.gateway.pulsar.cursor_sync import CursorSync, Home
 from penstock.gateway.pulsar.cursors import Cursors
 from penstock.gateway.pulsar.leaders import Leaders
 from penstock.gateway.pulsar.membership import Peer
@@ -45,82 +40,18 @@ from penstock.gateway.pulsar.partition import Partition
 from penstock.gateway.pulsar.read_ahead import ReadAhead
 from penstock.gateway.pulsar.storage import PulsarStorage
 from penstock.gateway.security.protocols import SecurityProtocol
-from penstock.gateway.server import Limits, Server
+from penstock.gateway.server import Server
 from penstock.gateway.startup import check_broker
 from penstock.wire.kafka.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from penstock.wire.kafka.requests import prepare_request
 
-__all__ = ["Gateway", "Listener", "Options", "guess_admin", "run"]
+__all__ = ["Gateway", "Listener", "Options", "guess_admin"]
 
 log = logging.getLogger("penstock.gateway")
 
 _DRAIN: Final = 10.0
 _READY_WITHIN: Final = 2.0
 _FIRST_ASKED: Final = (API_VERSIONS, METADATA, PRODUCE, FETCH)
-_OBJECTS_UNTIL_COLLECTION: Final = 50_000
-_ADMIN_PORTS: Final = {False: ("http", 8080), True: ("https", 8443)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What an operator chooses."""
-
-    pulsar: str
-    admin: str | None = None
-    """None: the host of `pulsar`, on the usual port."""
-    token: Secret | None = None
-    """Read again whenever it is needed."""
-    ca_file: Path | None = None
-    listeners: tuple[Listener, ...] = (Listener(address=Host("127.0.0.1", 9092)),)
-    trust_clients: bool = False
-    """Whether clients of listeners without SASL act with the rights of the gateway."""
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    """For listeners with TLS; both are read again when they change."""
-    stamp_identity: bool = False
-    """Whether records are given the header `source-identity`."""
-    limits: Limits = field(default_factory=Limits)
-    group_limits: GroupLimits = field(default_factory=GroupLimits)
-    max_names_per_request: int = Settings().max_names_per_request
-    max_principals: int = 1000
-    metrics: Host | None = None
-    default_namespace: str = "public/default"
-    placeholders: bool = False
-    """Whether an entry that cannot be decoded becomes a placeholder instead of an error."""
-    packed: bool = False
-    """Whether offsets are packed message ids, for brokers without the index."""
-    auto_create: bool = True
-    """Whether a topic that a client asks for by Metadata is made."""
-    default_partitions: int = 1
-    """The partitions of a topic that is made without a number of them."""
-    node_id: int | None = None
-    """None: made of the address that clients are told."""
-    beside: tuple[Host, ...] | None = None
-    """The brokers that this gateway sits beside, port 0 for all of a host; None: those of its own hosts."""
-    groups_namespace: str = NAMESPACE
-    """Where consumer groups and their offsets are kept."""
-    groups_partitions: int = PARTITIONS
-    """Over how many partitions, when the topic is made."""
-    cursor_period: float = PERIOD
-    """Seconds between two times that cursors are brought to the committed offsets; 0 leaves them alone."""
-    adopt_cursors: bool = False
-    """Whether what Pulsar's tools do to a subscription is done to the group of its name."""
-
-    @property
-    def has_own_clients(self) -> bool:
-        """Whether clients that do not say who they are act as the gateway itself."""
-        return self.trust_clients or self.token is None
-
-
-def guess_admin(pulsar: str) -> str:
-    """Guess the admin address from that of the service.
-
-    >>> guess_admin("pulsar://a:6650,b:6650"), guess_admin("pulsar+ssl://[::1]")
-    ('http://a:8080', 'https://[::1]:8443')
-    """
-    url = ServiceUrl.parse(pulsar)
-    scheme, port = _ADMIN_PORTS[url.tls]
-    return f"{scheme}://{Host(url.hosts[0].name, port)}"
 
 
 class Gateway:
@@ -441,56 +372,3 @@ def _tls(options: Options) -> ssl.SSLContext:
             why=str(exc),
             next="give a PEM file with the authority that signed Pulsar's certificate",
         ) from exc
-
-
-# A process of its own
-
-
-def run(options: Options) -> None:
-    """Serve until SIGTERM; SIGINT ends it as an interruption. A second signal does not wait."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        interrupted = runner.run(_serve(options))
-    if interrupted:
-        raise KeyboardInterrupt
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        return uvloop.new_event_loop
-    return None
-
-
-async def _serve(options: Options) -> bool:
-    """Live one life; give whether SIGINT ended it."""
-    gateway, stop = Gateway(options), asyncio.Event()
-    life = asyncio.create_task(_live(gateway, stop))
-    signals: list[signal.Signals] = []
-
-    def on_signal(which: signal.Signals) -> None:
-        if stop.is_set() or not gateway.serving:
-            life.cancel()
-        signals.append(which)
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for which in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(which, on_signal, which)
-    try:
-        await life
-    except asyncio.CancelledError:
-        log.info("ended without waiting")
-    return signals[:1] == [signal.SIGINT]
-
-
-async def _live(gateway: Gateway, stop: asyncio.Event) -> None:
-    await gateway.start()
-    # What lives until the end need not be looked at by each collection.
-    gc.collect()
-    gc.freeze()
-    # Little of a request is part of a cycle: looking for cycles every 700 objects is work for nothing.
-    gc.set_threshold(_OBJECTS_UNTIL_COLLECTION, 20, 20)
-    await stop.wait()
-    log.info("draining")
-    await gateway.drain()
