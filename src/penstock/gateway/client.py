@@ -161,6 +161,11 @@ class Client(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    def abort(self) -> None:
+        """End the connection without a word to the client."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def _await(self, size: int) -> None:
         """Note that a large request has begun to come; 0 when it is there."""
         self._awaited = size if size > _LARGE else 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from typing import Final
 
 from penstock.gateway.client import Client
 from penstock.gateway.handler import Services
@@ -17,6 +18,9 @@ from penstock.gateway.room import Room
 from penstock.gateway.security.session import Door
 
 __all__ = ["Limits", "Server"]
+
+_GOODBYE: Final = 1.0
+_LOOK_AGAIN: Final = 0.01
 
 
 class Server:
@@ -77,9 +81,20 @@ class Server:
                 await self._finish()
         for client in list(self.clients):
             client.close()
+        await self._see_off()
+        # TLS ends when both sides have said so, and a client may be hung.
+        for client in list(self.clients):
+            client.abort()
+        await self._see_off()
         if self._server is not None:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._server.wait_closed(), timeout)
+
+    async def _see_off(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE):
+                while self.clients:
+                    await asyncio.sleep(_LOOK_AGAIN)
 
     async def _finish(self) -> None:
         while self.tasks or self.producing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 import struct
 import time
@@ -361,6 +362,24 @@ def test_a_certificate_that_is_renewed_serves_new_connections(tmp_path: Path) ->
                 await connect(ssl=trusting(old), server_hostname="localhost")
             assert await (await connect(ssl=trusting(new), server_hostname="localhost")).topics()
             assert await before.topics()
+
+    run(scenario())
+
+
+def test_a_client_that_hangs_in_tls_is_cut_off_in_the_end(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    certificate = ServerCertificate(tmp_path / "server.pem", tmp_path / "server.key")
+
+    def connect(where: tuple[str, int]) -> ssl.SSLSocket:
+        return trusting(tmp_path).wrap_socket(socket.create_connection(where), server_hostname="localhost")
+
+    async def scenario() -> None:
+        server = Server(services(MemoryStorage()), tls=certificate.context)
+        # It never reads: so it does not answer when TLS is ended.
+        with await asyncio.to_thread(connect, await server.start("127.0.0.1", 0)):
+            await until(lambda: server.clients)
+            await server.drain(0.1)
+            assert not server.clients
 
     run(scenario())
 
