@@ -73,7 +73,19 @@ class Side:
             admin.delete_topics([name])[name].result(30)
 
     def cpu(self) -> dict[str, float]:
-        return {name: sum(psutil.Process(pid).cpu_times()[:2]) for name, pid in self.processes.items()}
+        return {name: cpu_seconds(pid) for name, pid in self.processes.items()}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Give the time that a process was on a core, in nanoseconds where the system has a clock for each.
+
+    A tick of ten milliseconds, which is what is counted elsewhere, moves some megabytes.
+    """
+    try:
+        # What clock_getcpuclockid(3) gives on Linux.
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        return sum(psutil.Process(pid).cpu_times()[:2])
 
 
 @dataclass
@@ -297,7 +309,7 @@ class Bench:
 
     def volume(self, size: int) -> int:
         large = 1_000_000 if size == 100 else 300_000
-        return large // 20 if self.report.quick else large
+        return large // 5 if self.report.quick else large
 
     def throughput(self, label: str, size: int) -> None:
         """Produce and fetch with every side, in turn."""
