@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from penstock.embedded.home import penstock_home
 from penstock.embedded.java import find_java
 from penstock.errors import MissingExtra
 from penstock.pipeline.quiet import quiet_start
+from penstock.pipeline.spark_home import lean_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +99,7 @@ def spark_session(
     builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_log4j2()}")
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
-    with quiet_start(), _planners_know(package):
+    with quiet_start(), _planners_know(package), lean_spark() if is_local(master) else nullcontext():
         session = builder.getOrCreate()
     if package is not None:
         session.sparkContext.addPyFile(str(package))
