@@ -52,7 +52,7 @@ fuzz: $(STAMP) ## hostile input in front of codecs, kernels and the contract, 60
 	.fuzz/bin/pip install --quiet --disable-pip-version-check --require-hashes -r fuzz/requirements.txt
 	PYTHONPATH=src .fuzz/bin/python fuzz/decode.py -max_total_time=60 -len_control=0 -max_len=600
 	PYTHONPATH=src:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-		.fuzz/bin/python fuzz/kernels.py -max_total_time=60
+		.fuzz/bin/python fuzz/kernels.py -max_total_time=60 -len_control=0 -max_len=400
 	$(BIN)/python -m pytest -m soak tests/contract/test_fuzz.py
 
 docs: $(STAMP) ## build the documentation into site/

@@ -1,8 +1,9 @@
 """Hostile bytes in front of the kernels and the codecs of both protocols, guided by coverage.
 
 The kernels run as plain Python here, so that atheris sees their branches. What is looked for: an
-exception that is not ours, a write behind the output, and records that do not survive the way
-through Pulsar and back. atheris has no place in the lock; give it an environment of its own:
+exception that is not ours, a write behind the output, records that do not survive the way through
+Pulsar and back, and routed records that differ from what the stage makes of them. atheris has no
+place in the lock; give it an environment of its own:
 
     python -m venv .fuzz && .fuzz/bin/pip install atheris
     PYTHONPATH=src:.venv/lib/python3.11/site-packages .fuzz/bin/python fuzz/kernels.py -max_total_time=60
@@ -22,9 +23,21 @@ with atheris.instrument_imports(include=["penstock"]):
     from penstock.errors import WireError
     from penstock.events.jsontext import loads
     from penstock.gateway.mapping import entry_to_batch, to_kafka, to_pulsar
+    from penstock.pipeline.fused.bodies import Body
+    from penstock.pipeline.fused.machine import Machine, Output
+    from penstock.pipeline.fused.outbox import record_bytes
+    from penstock.pipeline.fused.program import program_of
+    from penstock.pipeline.plan.nodes import Type
+    from penstock.pipeline.plan.route import Assignment, Mode, RoutePlan
+    from penstock.pipeline.plan.sql import parse_sql
+    from penstock.pipeline.ports import Target
+    from penstock.pipeline.stage import Stage, StageRoute
+    from penstock.wire.buffer import as_array
     from penstock.wire.framing import FrameBuffer
     from penstock.wire.kafka import decode_request, decode_request_header, read_batches
+    from penstock.wire.kafka.batch_body import BatchBody, framed
     from penstock.wire.kernels import json as scanner
+    from penstock.wire.kernels import write_varint
     from penstock.wire.kernels.json_tokens import NOT_JSON
     from penstock.wire.pulsar import decode_command, read_entry
 
@@ -130,7 +143,64 @@ def json(data: bytes) -> None:
         assert status[0] != NOT_JSON, "called broken and is JSON"
 
 
-TARGETS = (records, entries, entry, command, request, batches, frames, json)
+LARGE = RoutePlan(
+    name="large",
+    where=parse_sql("type LIKE 'a%' AND (data.a[0] > 1 OR data.b = 'x') OR subject IS NULL"),
+    set=(Assignment("subject", parse_sql("data.c", Type.TEXT)),),
+    mode=Mode.STRUCTURED,
+)
+OUT, DEAD = Target(topic="out"), Target(topic="dead")
+STAGE = Stage(pipeline="p", routes=(StageRoute(plan=LARGE, targets=(OUT,), dead=DEAD),), dead=DEAD)
+PROGRAM = program_of(STAGE)
+
+
+def written(output: Output) -> None:
+    """Take what the routing kernel writes: records, and JSON where a route says so."""
+    body = Body.whole(as_array(bytes(output.body.records)), output.body.count)
+    found = body.arrow(body.starts(), "out", output.partition).column("value").to_pylist()
+    for value in found if PROGRAM.targets[output.target] is OUT else ():
+        assert value is None or loads(value) is not None, "an event that is null"
+
+
+def routed(rows: bytes, count: int) -> None:
+    """Route records by the kernel and, each of them, by the stage."""
+    partitions = [3] * len(PROGRAM.targets)
+    machine = Machine(PROGRAM, STAGE, partitions, written, pick=lambda target, many: 0, shadow=1)
+    batch = bytes(framed(BatchBody(rows, count, 0, 0)))
+    machine.feed(batch, topic="in", partition=0, first=0, end=count)
+    machine.flush()
+    assert machine.counts["n_different"] == 0, "the kernel and the stage differ"
+
+
+def routes(data: bytes) -> None:
+    """Bytes that may be records are routed, or refused as a whole."""
+    routed(data[1:], data[0] % 4 + 1)
+
+
+HEADERS = {
+    "content-type": b"application/json",
+    "ce_id": b"1",
+    "ce_source": b"/s",
+    "ce_type": b"ab",
+    "ce_subject": b"s",
+    "ce_time": b"2026-01-01T00:00:00Z",
+    "other": b"",
+}
+"""What stands where the input says nothing."""
+
+
+def event(data: bytes) -> None:
+    """A record with hostile headers and data is routed as the stage does it."""
+    value, *texts = data.split(b"\xff")
+    said = {name: text for name, text in zip(HEADERS, texts, strict=False) if text}
+    headers = {"ce_specversion": b"1.0", **HEADERS, **said}
+    body = b"\x00\x00\x00" + record_bytes(b"k", value, tuple(headers.items()))
+    size = np.zeros(5, np.uint8)
+    end = write_varint(size, 0, len(body))
+    routed(bytes(size[:end]) + body, 1)
+
+
+TARGETS = (records, entries, entry, command, request, batches, frames, json, routes, event)
 
 
 def one_input(data: bytes) -> None:
