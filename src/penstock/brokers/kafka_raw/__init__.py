@@ -10,6 +10,7 @@
 | producer       | `Producer`: framed batches, idempotent                                          |
 | transaction    | `TransactionalProducer`: output and offsets, all or nothing                     |
 | connection     | requests and answers on a socket; `login` says the first words on it            |
+| answer_memory  | where large answers are put: in memory that is used again                       |
 | calls, answer  | the requests in their versions; how an answer is read                           |
 | metadata, topic_config, coordinator | what the cluster says of itself                            |
 | scram, tls     | how we prove who we are, and whom we trust                                      |

@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 
 from penstock.brokers.kafka_raw.address import Address
 from penstock.brokers.kafka_raw.answer import Answer
+from penstock.brokers.kafka_raw.answer_memory import AnswerMemory
 from penstock.brokers.kafka_raw.calls import Call
 from penstock.brokers.kafka_raw.refusal import refusal
 from penstock.brokers.kafka_raw.settings import Settings
@@ -54,6 +55,7 @@ class Connection:
         self._sent: deque[_Sent] = deque()
         self._correlation = 0
         self._not_before = 0.0
+        self._memory = AnswerMemory()
         self.closed = False
 
     @classmethod
@@ -166,7 +168,7 @@ class Connection:
         return self._receive_exactly(size, until)
 
     def _receive_exactly(self, size: int, until: float) -> memoryview:
-        view = memoryview(bytearray(size))
+        view = self._memory.take(size)
         pos = 0
         while pos < size:
             self._sock.settimeout(max(until - time.monotonic(), 0.001))

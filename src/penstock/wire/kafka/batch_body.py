@@ -14,6 +14,8 @@ from penstock.wire.kafka.record_batch import HEAD_SIZE, TRANSACTIONAL, write_bat
 
 __all__ = ["BatchBody", "framed"]
 
+_NO_HEAD = bytes(HEAD_SIZE)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchBody:
@@ -42,11 +44,10 @@ def framed(
     """
     codec = Compression[compression.upper()]
     records = body.records if codec is Compression.NONE else compress(codec, body.records)
-    out = bytearray(HEAD_SIZE + len(records))
-    view = memoryview(out)
-    view[HEAD_SIZE:] = records
+    # Joined, because a bytearray of a size is filled with zeros first.
+    out = bytearray().join((_NO_HEAD, records))
     write_batch_head(
-        view,
+        memoryview(out),
         base_offset=0,
         last_offset_delta=body.count - 1,
         base_timestamp=body.base_timestamp,
