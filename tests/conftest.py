@@ -101,8 +101,10 @@ def secured_pulsar() -> Iterator[Pulsar]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of this process, as a pipeline makes it."""
+    from penstock.pipeline import classes
     from penstock.pipeline.session import spark_session
 
+    classes.prepare()
     session = spark_session("tests", master="local[1]")
     session.sparkContext.setLogLevel("OFF")
     yield session
@@ -114,6 +116,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Fast tests first, in their random order; then those with servers, the slow ones last."""
     items.sort(key=lambda item: [item.get_closest_marker(name) is not None for name in ("slow", "server")])
 
+
+# The tests start Spark many times for a few batches each: Java's second compiler would never pay.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 _IN_CI = os.environ.get("CI") == "true"
 

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import typer
 
 from penstock.cli import output
-from penstock.cli.fetching import fetch
 from penstock.cli.settings import Format, configuration, current
+from penstock.cli.sparkstart import start_spark
 from penstock.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -202,12 +202,13 @@ def _run(job: Job, cluster: _Cluster, address: tuple[str, int] | None) -> None:
 
 
 def _run_in_spark(job: Job, cluster: _Cluster) -> None:
-    from penstock.pipeline.session import spark_session
-
     with cluster.packed(job.pipeline) as package:
-        fetch(["spark"])
-        with output.progress("starting Spark"):
-            spark = spark_session(master=cluster.master, package=package, worker_python=cluster.worker_python)
+        spark = start_spark(
+            master=cluster.master,
+            package=package,
+            worker_python=cluster.worker_python,
+            light=job.only_plans,
+        )
         try:
             with _signals(job):
                 job.run(spark)

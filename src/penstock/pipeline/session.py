@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from penstock.embedded.artifacts import ensure
 from penstock.embedded.home import penstock_home
 from penstock.embedded.java import find_java
 from penstock.errors import MissingExtra
+from penstock.pipeline import classes
 from penstock.pipeline.quiet import quiet_start
 from penstock.pipeline.spark_home import lean_spark
 
@@ -53,6 +55,9 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
 _LOCAL_ONLY = frozenset({"spark.driver.bindAddress", "spark.driver.host", "spark.python.daemon.module"})
 """A cluster is reached by a real address, and its workers get us with the job, after their daemon."""
 
+_LIGHT = ("-XX:TieredStopAtLevel=1",)
+"""Without Java's second compiler: it works hard at each start for code that sees no record."""
+
 _LOG4J2 = """status = error
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -80,11 +85,14 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     package: Path | None = None,
     worker_python: str | None = None,
+    light: bool = False,
+    java_options: Sequence[str] | None = None,
 ) -> SparkSession:
     """Give the session of this process, made with our settings if there is none.
 
     On a cluster the workers are sent `package` (see `package.py`) and run `worker_python`, or the `python3`
-    on their PATH.
+    on their PATH. A `light` Java only plans, as for the fused engine: it starts with half of the CPU and is
+    slow with records. `java_options` are given to it instead of those that make it start quickly.
     """
     try:
         from pyspark.sql import SparkSession
@@ -96,7 +104,9 @@ def spark_session(
         if is_local(master) or key not in _LOCAL_ONLY:
             builder = builder.config(key, value)
     builder = builder.config("spark.jars", ",".join(map(str, ensure(["spark"])["spark"])))
-    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_log4j2()}")
+    quick = classes.java_options() if java_options is None else java_options
+    flags = (f"-Dlog4j2.configurationFile={_log4j2()}", *quick, *(_LIGHT if light else ()))
+    builder = builder.config("spark.driver.extraJavaOptions", shlex.join(flags))
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
     with quiet_start(), _planners_know(package), lean_spark() if is_local(master) else nullcontext():

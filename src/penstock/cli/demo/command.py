@@ -16,6 +16,7 @@ import typer
 from penstock.cli import output
 from penstock.cli.fetching import fetch
 from penstock.cli.settings import configuration, current
+from penstock.cli.sparkstart import start_spark
 
 if TYPE_CHECKING:
     from penstock.cli.demo.account import Account
@@ -92,13 +93,11 @@ def _route(shop: Shop, options: dict[str, str], sent: list[Order]) -> None:
     """Run the routes of the shop while its orders come in, until all are read."""
     from penstock.pipeline.compile import load_pipeline
     from penstock.pipeline.job import Job, JobOptions
-    from penstock.pipeline.session import spark_session
 
     pipeline = load_pipeline(shop.pipeline, context=shop.context)
     with Job(pipeline, JobOptions(until_idle=_IDLE)) as job:
         job.prepare()
-        with output.progress("starting Spark"):
-            spark = spark_session("penstock demo")
+        spark = start_spark("penstock demo")
         try:
             with output.progress("routing orders", total=len(sent)) as bar:
                 job.watch(_until(len(sent), job, bar))

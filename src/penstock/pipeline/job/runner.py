@@ -95,6 +95,11 @@ class Job:
         """Where it is kept how far the job has come."""
         return str(self.pipeline.checkpoint)
 
+    @property
+    def only_plans(self) -> bool:
+        """Whether Spark plans and no record goes through its Java; known after `prepare`."""
+        return all(each.work is not None for each in self._prepared.values())
+
     def watch(self, watcher: Watcher) -> None:
         """Let somebody be told what happens."""
         self._watchers.append(watcher)

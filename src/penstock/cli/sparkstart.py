@@ -1,0 +1,26 @@
+"""How a command starts Spark: what it needs is fetched and made ready once, and told while it takes time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli import output
+from penstock.cli.fetching import fetch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["start_spark"]
+
+
+def start_spark(name: str = "penstock", **how: Any) -> SparkSession:
+    """Give the session; `how` is what `spark_session` takes."""
+    from penstock.pipeline import classes
+    from penstock.pipeline.session import spark_session
+
+    fetch(["spark"])
+    if not classes.are_prepared():
+        with output.progress("preparing Spark for quick starts, once"):
+            classes.prepare()
+    with output.progress("starting Spark"):
+        return spark_session(name, **how)

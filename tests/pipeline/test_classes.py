@@ -1,0 +1,66 @@
+"""Spark's classes come from one file; a file that does not fit is passed over in silence."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from penstock.embedded.java import find_java
+from penstock.pipeline import classes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    return tmp_path
+
+
+def archive(content: bytes) -> Path:
+    path = classes._path()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.server
+def test_the_session_of_the_tests_maps_the_file(spark: SparkSession) -> None:
+    (option, *_) = classes.java_options()
+    _, _, path = option.partition("=")
+    javas = [each for each in psutil.Process().children(recursive=True) if each.name() == "java"]
+    assert any(path in {mapped.path for mapped in java.memory_maps()} for java in javas)
+
+
+def test_nothing_is_asked_of_java_before_the_file_is_there(home: Path) -> None:
+    assert not classes.are_prepared()
+    assert classes.java_options() == ()
+
+
+def test_a_java_that_cannot_make_the_file_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fails(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 1)
+
+    monkeypatch.setattr(subprocess, "run", fails)
+    classes.prepare()
+    classes.prepare()
+    assert len(asked) == 1
+    assert classes.are_prepared()
+    assert classes.java_options() == ()
+
+
+def test_a_file_of_rubbish_neither_stops_java_nor_makes_it_talk(home: Path) -> None:
+    archive(b"rubbish" * 1000)
+    command = [str(find_java().executable), *classes.java_options(), "-version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert "rubbish" not in done.stderr
+    assert "classes-" not in done.stderr
