@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +27,7 @@ from penstock.events.bindings.pulsar import PulsarBinding
 from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.deadletter import read_dead_letter
 from penstock.pipeline.deadletters import read_letters, restore_letters
-from penstock.pipeline.job import Job, JobOptions, Totals
+from penstock.pipeline.job import Job, JobOptions, Totals, Watcher, job_of
 from penstock.pipeline.job.gateways import own_gateway
 from penstock.record import KafkaRecord, PulsarMessage
 from penstock.spark import events_from, read_events, read_records, rejects_from, to_records, write_events
@@ -125,18 +127,22 @@ class Shop:
         return list(scan(self.kafka.client_options(), self.topic(channel)))
 
     def on_pulsar(self, client: Any, channel: str, count: int) -> list[Any]:
-        """Read so many messages by Pulsar's own client; one more would be noticed."""
-        import pulsar
+        return messages(client, self.topic(channel), count)
 
-        first = pulsar.InitialPosition.Earliest
-        consumer = client.subscribe(self.topic(channel), f"test-{uuid.uuid4().hex}", initial_position=first)
-        try:
-            found = [consumer.receive(_PATIENCE_MS) for _ in range(count)]
-            with pytest.raises(pulsar.Timeout):
-                consumer.receive(500)
-            return found
-        finally:
-            consumer.close()
+
+def messages(client: Any, topic: str, count: int) -> list[Any]:
+    """Read so many messages by Pulsar's own client; one more would be noticed."""
+    import pulsar
+
+    first = pulsar.InitialPosition.Earliest
+    consumer = client.subscribe(topic, f"test-{uuid.uuid4().hex}", initial_position=first)
+    try:
+        found = [consumer.receive(_PATIENCE_MS) for _ in range(count)]
+        with pytest.raises(pulsar.Timeout):
+            consumer.receive(500)
+        return found
+    finally:
+        consumer.close()
 
 
 def _put(url: str, body: Any) -> None:
@@ -228,50 +234,91 @@ def _fields(record: KafkaRecord) -> dict[str, Any]:
     return {"key": record.key, "value": record.value, "headers": record.headers}
 
 
-def test_from_pulsar_to_kafka_and_to_pulsar_in_every_dialect_with_a_group(
-    tmp_path: Path, kafka: Kafka, pulsar: Pulsar, spark: SparkSession, client: Any
-) -> None:
+@pytest.fixture(scope="module")
+def gateway(pulsar: Pulsar) -> Iterator[Gateway]:
     flags = ("--groups-namespace", f"public/__routes_{uuid.uuid4().hex[:8]}")
-    with Gateway(pulsar, options=flags) as gateway:
-        shop = Shop(tmp_path, kafka, pulsar, gateway.bootstrap).create("out", "dead", "pin", "pout")
-        shop.write(
-            "dead",
-            {
-                "home": {"receive": "receive-pin", "send": "send-out", "dialects": ["sniffed"]},
-                "on": {
-                    "receive": "receive-pin",
-                    "send": "send-pout",
-                    "where": "subject = 'a'",
-                    "profile": "1.0",
-                },
+    with Gateway(pulsar, options=flags) as server:
+        yield server
+
+
+def test_from_pulsar_to_kafka_and_to_pulsar_in_every_dialect_with_a_group(
+    tmp_path: Path, kafka: Kafka, pulsar: Pulsar, gateway: Gateway, spark: SparkSession, client: Any
+) -> None:
+    shop = Shop(tmp_path, kafka, pulsar, gateway.bootstrap).create("out", "dead", "pin", "pout")
+    shop.write(
+        "dead",
+        {
+            "home": {"receive": "receive-pin", "send": "send-out", "dialects": ["sniffed"]},
+            "on": {
+                "receive": "receive-pin",
+                "send": "send-pout",
+                "where": "subject = 'a'",
+                "profile": "1.0",
             },
-        )
-        _send_every_dialect(client, shop.topic("pin"))
-        (totals,) = shop.run(spark, group="routes").values()
-        assert (totals.counts["n_in"], totals.counts["n_dead"]) == (6, 1)
+        },
+    )
+    _send_every_dialect(client, shop.topic("pin"))
+    (totals,) = shop.run(spark, group="routes").values()
+    assert (totals.counts["n_in"], totals.counts["n_dead"]) == (6, 1)
 
-        found = {KafkaBinding().decode(record).id: record for record in shop.on_kafka("out")}
-        assert sorted(found) == ["new", "old", "sniffed", "structured", "written"]
-        old = KafkaBinding().decode(found["old"])
-        assert (found["old"].key, old.subject, old.get("n")) == (b"key", "a", "5")
-        assert dict(found["old"].headers)["app"] == b"x"
-        onward = [as_message(got) for got in shop.on_pulsar(client, "pout", 2)]
-        assert ids([PulsarBinding().decode(message) for message in onward]) == ["new", "old"]
-        assert {"ce_specversion", "ce_subject"} <= {
-            name for message in onward for name, _ in message.properties
-        }
-        (letter,) = (KafkaBinding().decode(record) for record in shop.on_kafka("dead"))
-        dead = read_dead_letter(letter)
-        assert (dead.code, dead.record.topic) == ("invalid-event", shop.topic("pin"))
-        assert dead.record.timestamp == 1_700_000_000_000  # spec 001: the event time is the record's
+    found = {KafkaBinding().decode(record).id: record for record in shop.on_kafka("out")}
+    assert sorted(found) == ["new", "old", "sniffed", "structured", "written"]
+    old = KafkaBinding().decode(found["old"])
+    assert (found["old"].key, old.subject, old.get("n")) == (b"key", "a", "5")
+    assert dict(found["old"].headers)["app"] == b"x"
+    onward = [as_message(got) for got in shop.on_pulsar(client, "pout", 2)]
+    assert ids([PulsarBinding().decode(message) for message in onward]) == ["new", "old"]
+    assert {"ce_specversion", "ce_subject"} <= {name for message in onward for name, _ in message.properties}
+    (letter,) = (KafkaBinding().decode(record) for record in shop.on_kafka("dead"))
+    dead = read_dead_letter(letter)
+    assert (dead.code, dead.record.topic) == ("invalid-event", shop.topic("pin"))
+    assert dead.record.timestamp == 1_700_000_000_000  # spec 001: the event time is the record's
 
-        through = KafkaOffsets({"bootstrap.servers": gateway.bootstrap})
-        ends = through.latest(shop.topic("pin"))
-        assert (through.committed("routes", shop.topic("pin")), sum(ends.values())) == (ends, 6)
-        again = shop.run(spark, group="routes")
-        assert [totals.counts["n_in"] for totals in again.values()] == [0]
-        _check_frames(shop, spark, client)
-        _check_letters(shop, gateway.bootstrap)
+    through = KafkaOffsets({"bootstrap.servers": gateway.bootstrap})
+    ends = through.latest(shop.topic("pin"))
+    assert (through.committed("routes", shop.topic("pin")), sum(ends.values())) == (ends, 6)
+    again = shop.run(spark, group="routes")
+    assert [totals.counts["n_in"] for totals in again.values()] == [0]
+    _check_frames(shop, spark, client)
+    _check_letters(shop, gateway.bootstrap)
+
+
+class Notes(Watcher):
+    """Keeps what a job tells."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.mark.parametrize("engine", ["fused", "loop"])
+def test_a_server_of_kafka_that_is_a_gateway_is_routed_by_the_kernel_at_least_once(
+    project: Callable[..., Any], gateway: Gateway, spark: SparkSession, client: Any, engine: str
+) -> None:
+    options = {"bootstrap.servers": gateway.bootstrap}
+    behind = SimpleNamespace(bootstrap=gateway.bootstrap, secured=False, client_options=lambda: options)
+    shop = project(servers={"kafka": behind}).create(partitions=2).write({"where": "data.n < 15"})
+    shop.produce(KafkaBinding().encode(event(number), key=b"k%d" % number) for number in range(20))
+    shop.produce([KafkaRecord(value=b"poison", key=b"bad")])
+    told = Notes()
+    for _ in range(2):  # The second run has nothing to do: the marks are in a group of the gateway.
+        with job_of(shop.pipeline(), JobOptions(once=True, engine=engine)) as job:
+            job.watch(told)
+            job.prepare()
+            job.run(spark)
+            (promise,) = job.promises.values()
+    assert promise.startswith("at least once on kafka")
+    assert any("because kafka has no transactions" in text for text in told.texts)
+    (letter,) = (read_dead_letter(KafkaBinding().decode(record)) for record in shop.read("dead"))
+    assert (letter.record.key, letter.record.value) == (b"bad", b"poison")
+    # By Pulsar's own client.
+    found = messages(client, f"persistent://public/default/{shop.topic('out')}", 15)
+    events = [PulsarBinding().decode(as_message(got)) for got in found]
+    assert ids(events) == sorted(f"e-{number}" for number in range(15))
+    keys = {b64decode(got.partition_key()) for got in found}  # spec 001: the key of a record, in base64
+    assert keys == {b"k%d" % number for number in range(15)}
 
 
 def _check_letters(shop: Shop, gateway: str) -> None:

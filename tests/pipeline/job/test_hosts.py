@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from penstock.errors import CheckpointMismatch, JobFailed, UnsupportedPlan
+from penstock.errors import CheckpointMismatch, JobFailed, PipelineError, UnsupportedPlan
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.deadletter import read_dead_letter
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
 Make = Callable[..., Any]
 HOSTS = ("fused", "loop")
-UNCHECKED = {"check": "none"}
 
 
 def record(number: int, *, data: bytes = b"{}", partition: int | None = None, **more: str) -> KafkaRecord:
@@ -44,7 +43,7 @@ def numbers(records: list[KafkaRecord]) -> list[int]:
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_order_keys_and_ids_are_kept_and_counted(project: Make, spark: SparkSession, host: str) -> None:
-    shop = project().create(partitions=4).write(UNCHECKED)
+    shop = project().create(partitions=4).write()
     shop.produce(record(number, partition=number % 4) for number in range(4000))
     totals = shop.run(spark, engine=host, max_offsets=1500)
     assert (totals.counts["n_in"], totals.counts["n_out"], totals.lag, totals.lost) == (4000, 4000, 0, 0)
@@ -67,7 +66,6 @@ def test_fan_out_dead_letters_and_tombstones(project: Make, spark: SparkSession,
     routes = {
         "a": {
             "receive": "receive",
-            "check": "none",
             "send": ["send", "send-too"],
             "where": "data.n IS NULL OR data.n < 5",
         },
@@ -89,7 +87,7 @@ def test_fan_out_dead_letters_and_tombstones(project: Make, spark: SparkSession,
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_what_a_transaction_took_back_is_not_forwarded(project: Make, spark: SparkSession, host: str) -> None:
-    shop = project().create().write(UNCHECKED)
+    shop = project().create().write()
     for number, keep in enumerate((True, False, True)):
         options = {**shop.server("in").client_options(), "transactional.id": f"{shop.prefix}-{number}"}
         producer = Producer({**options, "log_level": "0"})
@@ -118,7 +116,7 @@ def trim(shop: Any, before: int) -> None:
 def test_records_that_are_gone_stop_the_job_or_are_counted(
     project: Make, spark: SparkSession, host: str
 ) -> None:
-    shop = project().create().write(UNCHECKED)
+    shop = project().create().write()
     shop.produce(map(record, range(10)))
     shop.run(spark, engine=host)
     shop.produce(map(record, range(10, 30)))
@@ -142,7 +140,7 @@ class OnBatch(Watcher):
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_job_that_is_asked_to_end_repeats_nothing(project: Make, spark: SparkSession, host: str) -> None:
-    shop = project(group={"type": "string", "const": "g"}).create(partitions=2).write(UNCHECKED)
+    shop = project(group={"type": "string", "const": "g"}).create(partitions=2).write()
     shop.produce(record(number, partition=number % 2) for number in range(500))
     ended = threading.Event()
 
@@ -166,7 +164,7 @@ def test_a_job_that_is_asked_to_end_repeats_nothing(project: Make, spark: SparkS
 def test_a_job_that_never_ends_takes_what_comes_until_it_is_idle(
     project: Make, spark: SparkSession, host: str
 ) -> None:
-    shop = project().create().write(UNCHECKED)
+    shop = project().create().write()
     shop.produce(map(record, range(5)))
     more = iter([range(5, 8)])
     again = OnBatch(lambda progress: shop.produce(map(record, next(more, ()))))
@@ -181,7 +179,7 @@ def test_a_job_that_never_ends_takes_what_comes_until_it_is_idle(
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_at_least_once_needs_no_transaction(project: Make, spark: SparkSession, host: str) -> None:
-    shop = project().create().write(UNCHECKED)
+    shop = project().create().write()
     shop.produce(map(record, range(20)))
     totals = shop.run(spark, engine=host, exactly_once=False)
     assert totals.counts["n_out"] == 20
@@ -190,7 +188,7 @@ def test_at_least_once_needs_no_transaction(project: Make, spark: SparkSession, 
 
 
 def test_a_topic_that_was_made_again_is_refused(project: Make, spark: SparkSession) -> None:
-    shop = project().create().write(UNCHECKED)
+    shop = project().create().write()
     shop.produce(map(record, range(5)))
     shop.run(spark, engine="fused")
     shop.admin().delete_topic(shop.topic("in"))
@@ -206,8 +204,18 @@ def test_a_topic_that_was_made_again_is_refused(project: Make, spark: SparkSessi
     assert ids(shop.read("out"))[-1] == "e-5"
 
 
+def test_a_topic_that_cannot_take_the_end_of_a_transaction_is_refused(project: Make) -> None:
+    small = {"dead": {"max.message.bytes": "77"}}
+    shop = project().create(settings=small).write()
+    shop.produce([record(1)])
+    with pytest.raises(PipelineError, match=shop.topic("dead")) as caught:
+        shop.run(None, engine="loop")
+    assert "max.message.bytes" in (caught.value.next or "")
+    assert shop.run(None, engine="loop", exactly_once=False).counts["n_out"] == 1
+
+
 def test_a_group_that_stands_behind_the_end_is_refused(project: Make) -> None:
-    shop = project(group={"type": "string", "const": "g"}).create().write(UNCHECKED)
+    shop = project(group={"type": "string", "const": "g"}).create().write()
     shop.produce(map(record, range(5)))
     shop.admin().commit("g", shop.topic("in"), {0: 9})
     with pytest.raises(CheckpointMismatch, match="something else"):
@@ -216,7 +224,7 @@ def test_a_group_that_stands_behind_the_end_is_refused(project: Make) -> None:
 
 
 def test_engines_of_spark_go_on_from_one_checkpoint(project: Make, spark: SparkSession) -> None:
-    shop = project().create(partitions=2).write(UNCHECKED)
+    shop = project().create(partitions=2).write()
     for turn, engine in enumerate(("columns", "fused", "columns", "fused")):
         shop.produce(record(number) for number in range(10 * turn, 10 * turn + 10))
         assert shop.run(spark, engine=engine).counts["n_in"] == 10

@@ -32,12 +32,18 @@ _NEXT: Final[Mapping[int, str]] = {
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: "choose a mechanism that the broker has",
     ErrorCode.UNSUPPORTED_VERSION: "use another version of the broker, or another engine",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "stay within transaction.max.timeout.ms of the broker",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "look at the brokers, and at max.message.bytes of the topics",
 }
 _FENCED_NEXT: Final = "stop: a newer producer has taken over, or the transaction took longer than it may"
 # A group may have members that joined; they, not we, own its offsets.
 _WHY: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members that manage its offsets",
     ErrorCode.ILLEGAL_GENERATION: "the group has members that manage its offsets",
+    # Said for a moment after each transaction; whoever gives up on it has waited for long.
+    ErrorCode.CONCURRENT_TRANSACTIONS: (
+        "the end of the last transaction is not in all of its topics: a broker is away, "
+        "or a topic takes less than the 78 bytes of a marker"
+    ),
 }
 
 

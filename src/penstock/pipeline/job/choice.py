@@ -48,7 +48,7 @@ def _of_clusters(source: Source) -> Iterator[str]:
 
 def _of_contract(source: Source) -> Iterator[str]:
     if any(each.protocol != "kafka" for route in source.routes for each in (route.receive, *route.send)):
-        yield "it leaves Kafka"
+        yield "it reads or writes Pulsar in its own profiles, which only columns know"
     if reader_of(source.routes) is not None:
         yield "its source does not carry CloudEvents"
     if reads_data(source.routes):
@@ -76,14 +76,17 @@ def chosen(wanted: str, source: Source, pipeline: Pipeline) -> str:
     return wanted
 
 
-def guarantee(engine: str, source: Source, *, exactly_once: bool = True) -> str:
-    """Say what the delivery of an engine is worth."""
+def guarantee(engine: str, source: Source, *, exactly_once: bool | None = None) -> str:
+    """Say what the delivery of an engine is worth; without `exactly_once` no cluster was asked yet."""
     if engine not in _BY_KERNEL:
         return delivery_of(source).guarantee
     (server,) = source.servers
-    if exactly_once:
+    if exactly_once is None or exactly_once:
+        unknown = (
+            ", at least once if it is a gateway, which has no transactions" if exactly_once is None else ""
+        )
         return (
             f"exactly once on {server}: output, dead letters and progress are one transaction; "
-            "readers set isolation.level to read_committed"
+            f"readers set isolation.level to read_committed{unknown}"
         )
     return f"at least once on {server}: what was written since the last mark is written again after a crash"

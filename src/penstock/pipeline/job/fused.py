@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.contract.credentials import Client, options, reveal
+from penstock.errors import PipelineError
 from penstock.pipeline.assembly import Source
-from penstock.pipeline.fused.program import program_of
+from penstock.pipeline.fused.program import Program, program_of
 from penstock.pipeline.fused.source import Planner, source_class
 from penstock.pipeline.fused.work import COUNTED, Work
 from penstock.pipeline.job.options import JobOptions
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["counted", "new_query", "work_of"]
+
+_MARKER: Final = 78
+"""The size of a batch with one control record (KIP-98): 61 for the batch, 17 for the record."""
 
 
 def new_query(source: Source) -> str:
@@ -40,16 +44,31 @@ def work_of(source: Source, stage: Stage, settings: JobOptions, *, group: str, o
     reached = settings_of(source)
     with Cluster(reached) as cluster:
         transactional = cluster.transactional
+    program, exactly_once = program_of(stage), settings.exactly_once and transactional
+    if exactly_once:
+        _require_room_for_markers(program)
     return Work(
-        program=program_of(stage),
+        program=program,
         stage=stage,
         settings=reached,
         topic=source.topic,
         group=group,
         on_data_loss=on_data_loss,
-        exactly_once=settings.exactly_once and transactional,
+        exactly_once=exactly_once,
         shadow=settings.shadow,
     )
+
+
+def _require_room_for_markers(program: Program) -> None:
+    """Refuse a topic that cannot take the end of a transaction: the broker would try to write it for ever."""
+    for target in program.targets:
+        if target.limit is not None and target.limit < _MARKER:
+            raise PipelineError(
+                f"{target.topic} takes {target.limit} bytes at a time, less than the end of a transaction",
+                where=f"max.message.bytes of {target.topic}",
+                why=f"A transaction ends with a marker of {_MARKER} bytes in every topic that it wrote to.",
+                next="raise max.message.bytes of the topic, or write without transactions: --at-least-once",
+            )
 
 
 def counted(
