@@ -1,7 +1,8 @@
 """How many messages a reader asks for (FLOW): Pulsar counts messages, memory is counted in bytes.
 
-Permits are what fits into the bytes that are still free, by the running average size of a message, and
-are topped up when a quarter of the budget is free.
+Permits are what fits into the bytes that are still free, by the size that messages are expected to have, and
+are topped up when a quarter of the budget is free. A larger message is expected again at once, smaller ones
+by and by: what was asked for comes, and a burst that does not fit costs more than a few commands.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ __all__ = ["FlowControl"]
 
 MOST_PERMITS: Final = 1 << 20
 FIRST_GUESS: Final = 64 * 1024
-_SHARE: Final = 0.1
+_SHARE: Final = 0.25
 
 
 class FlowControl:
@@ -27,11 +28,11 @@ class FlowControl:
     1000
     """
 
-    __slots__ = ("_average", "_budget", "_outstanding", "held")
+    __slots__ = ("_expected", "_budget", "_outstanding", "held")
 
     def __init__(self, *, budget: int) -> None:
         self._budget = budget
-        self._average = float(FIRST_GUESS)
+        self._expected = float(FIRST_GUESS)
         self._outstanding = 0
         self.held = 0
         """Bytes that were received and not yet taken."""
@@ -50,10 +51,8 @@ class FlowControl:
             return False
         self._outstanding -= messages
         self.held += size
-        # The first entry corrects the guess at once; later ones move the average.
         seen = max(size / max(messages, 1), 1.0)
-        known = self._average != FIRST_GUESS
-        self._average = self._average + _SHARE * (seen - self._average) if known else seen
+        self._expected = max(seen, self._expected + _SHARE * (seen - self._expected))
         return True
 
     def taken(self, size: int) -> None:
@@ -74,10 +73,10 @@ class FlowControl:
         free = self._budget - self.held
         if free <= 0:
             return 0
-        target = min(max(int(free / self._average), 1), MOST_PERMITS)
+        target = min(max(int(free / self._expected), 1), MOST_PERMITS)
         permits = target - self._outstanding
         # Few and large grants: each is a command, and the broker reads as much at once as it may send.
-        if permits < max(min(int(self._budget / self._average), MOST_PERMITS) // 4, 1):
+        if permits < max(min(int(self._budget / self._expected), MOST_PERMITS) // 4, 1):
             return 0
         self._outstanding = target
         return permits
