@@ -114,8 +114,7 @@ class Producer(Session):
         last_sequence_id: int | None = None,
     ) -> asyncio.Future[Receipt] | None:
         """Send as `send` does, or give None if that would have to wait."""
-        if self.error is not None:
-            raise self.error
+        self._check()
         if self._turn.locked() or not self._window.has_room(end - start + _HEAD_BYTES):
             return None
         return self._send(
@@ -205,8 +204,7 @@ class Producer(Session):
         pending = Pending(frame, sequence_id, sequence_id if last is None else last, deadline, done)
         self._window.add(pending)
         self._next_sequence_id = pending.last_sequence_id + 1
-        if self._timer is None:
-            self._watch()
+        self._watch()
         if self._connection is not None and self._opened.is_set():
             pending.attempts = 1
             self._connection.write(frame)
@@ -245,8 +243,8 @@ class Producer(Session):
         self._watch()
 
     def _watch(self) -> None:
-        head = self._window.head
-        if head is not None and self._timer is None:
+        head = self._window.head if self._timer is None else None
+        if head is not None:
             at = max(self._stalls_at(head), self._loop.time() + _LEAST_WATCH)
             self._timer = self._loop.call_at(min(head.deadline, at), self._on_time)
 

@@ -72,9 +72,7 @@ class Production:
         self._version = request.version
         self._done = done
         # Begun now: the order of two requests is the order of these calls; the result comes later.
-        self._begun = []
-        for asked in self._body.topics:
-            self._begun.append(_begin_topic(asked, request, services))
+        self._begun = [_begin_topic(each, request, services) for each in self._body.topics]
         waiting = self._waiting()
         self._left = len(waiting) or 1
         for one in waiting:

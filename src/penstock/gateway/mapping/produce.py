@@ -59,8 +59,7 @@ def batch_to_entry(
 
     `limit` bounds what a compressed batch may inflate to, `now` is the time in milliseconds.
     """
-    if batch.attributes or batch.record_count < 1 or batch.last_offset_delta != batch.record_count - 1:
-        _check(batch)
+    _check(batch)
     batch.check()
     records = as_array(batch.records(limit))
     if batch.record_count * _SMALLEST_RECORD > len(records):
@@ -98,12 +97,17 @@ def _convert(batch: RecordBatch, records: ByteArray, headroom: int) -> tuple[Byt
 
 def _check(batch: RecordBatch) -> None:
     """Refuse what a producer may not send, as Kafka does."""
+    if batch.attributes:
+        _check_attributes(batch)
+    if batch.record_count < 1 or batch.last_offset_delta != batch.record_count - 1:
+        raise _refused(f"counts {batch.record_count} records, its last offset {batch.last_offset_delta}")
+
+
+def _check_attributes(batch: RecordBatch) -> None:
     if batch.is_control:
         raise _refused("is a transaction marker, which clients may not write")
     if batch.is_log_append_time:
         raise _refused("has the broker's timestamp type", ErrorCode.INVALID_TIMESTAMP)
-    if batch.record_count < 1 or batch.last_offset_delta != batch.record_count - 1:
-        raise _refused(f"counts {batch.record_count} records, its last offset {batch.last_offset_delta}")
 
 
 def _refused(what: str, error_code: ErrorCode = ErrorCode.INVALID_RECORD) -> RecordsError:
