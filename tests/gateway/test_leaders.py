@@ -8,17 +8,24 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.brokers.pulsar import Broker, Host
+from penstock.gateway.ports import Topic
+from penstock.gateway.pulsar.cluster import GatewayCluster
 from penstock.gateway.pulsar.leaders import Leaders, View
 from penstock.gateway.pulsar.membership import Peer
 from penstock.gateway.pulsar.ownership import Ownership
+from penstock.gateway.pulsar.topics import Place
+from penstock.testing import MemoryStorage
 
 NOBODY: Any = None
+NODE: Any = MemoryStorage()
+TOPIC = Topic(name="orders", topic_id=UUID(int=1), partitions=6)
 BROKERS = [Host(f"broker-{number}", port) for number in range(3) for port in (6650, 6660)]
 PLACES = st.lists(st.sampled_from([*BROKERS, *(Host(each.name, 0) for each in BROKERS)]), max_size=2)
 PEERS = st.lists(
@@ -138,6 +145,38 @@ def test_a_topic_that_moves_gets_another_leader_everywhere() -> None:
             while gateways.leads_now("t-1") != [False, True]:
                 await asyncio.sleep(0.01)
         assert gateways.ownerships[0].owner("unused") is None
+
+    asyncio.run(work())
+
+
+class Members(list[Peer]):
+    """Gateways of which one dies while a broker is asked, and the topics that they serve."""
+
+    client: Any
+
+    def peers(self) -> list[Peer]:
+        return list(self)
+
+    def found(self, name: str) -> Place:
+        return Place(TOPIC, "persistent://public/default/orders", True)
+
+    async def broker_of(self, topic: str) -> Broker:
+        del self[1:]
+        return Broker(Host("broker-2", 6650))
+
+
+def test_who_dies_while_clients_wait_is_not_told_to_lead() -> None:
+    async def work() -> None:
+        gateways = Gateways()
+        members: Any = Members(
+            Peer(node_id=node, life="", addresses=(Host("h", node),), beside=(Host(f"broker-{node}", 0),))
+            for node in (1, 2)
+        )
+        members.client = members
+        cluster = GatewayCluster(NODE, members, lambda listener: 0, gateways.leaders[0], members)
+        leaders = (await cluster.leaders([TOPIC]))["orders"]
+        assert leaders == [1] * 6
+        assert [node.id for node in cluster.nodes("kafka")] == [1]
 
     asyncio.run(work())
 

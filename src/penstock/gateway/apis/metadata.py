@@ -27,9 +27,10 @@ __all__ = ["API"]
 
 
 async def _handle(request: Request, services: Services) -> Body:
-    nodes = services.cluster.nodes(request.listener)
     found = await _wanted(request, services)
     leaders = await services.cluster.leaders([topic for topic in found if isinstance(topic, Topic)])
+    # In the same moment: every leader is one of the nodes.
+    nodes = services.cluster.nodes(request.listener)
     answer = MetadataAnswer(
         brokers=tuple(Broker(node.id, node.host, node.port) for node in nodes),
         topics=tuple([_describe(topic, leaders) for topic in found]),

@@ -67,13 +67,20 @@ class GatewayCluster:
 
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[int]]:
         """Give the gateways that serve the partitions of topics that were just found."""
+        names = await self._known(topics)
+        # Who lives may have changed meanwhile: clients are told of leaders and nodes of the same moment.
         peers = self._membership.peers()
         if not peers:
             return await self._alone.leaders(topics)
         view = View(peers)
+        return {topic.name: self._leaders_of(topic, view, names.get(topic.name, ())) for topic in topics}
+
+    async def _known(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[str]]:
+        """Give the Pulsar names of partitions once their owners are known; none if ownership says nothing."""
+        view = View(self._membership.peers())
         names = {topic.name: self._pulsar_names(topic) for topic in topics} if view.follows else {}
         await self._leaders.know(view, list(chain.from_iterable(names.values())), self._topics.client)
-        return {topic.name: self._leaders_of(topic, view, names.get(topic.name, ())) for topic in topics}
+        return names
 
     def _pulsar_names(self, topic: Topic) -> list[str]:
         place = self._topics.found(topic.name)
