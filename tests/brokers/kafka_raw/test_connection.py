@@ -12,6 +12,7 @@ import pytest
 
 from penstock.brokers.kafka_raw.calls import METADATA as METADATA_CALL
 from penstock.brokers.kafka_raw.cluster import Cluster
+from penstock.brokers.kafka_raw.connection import _is_granted
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.errors import ClusterError, KafkaRefused, PenstockError, Unreachable, WireError
 
@@ -24,6 +25,11 @@ def test_the_cluster_is_learned_from_any_broker(broker: Any, open_cluster: Open)
     cluster = open_cluster(broker)
     assert (cluster.cluster_id, cluster.partitions("t"), cluster.transactional) == ("cluster", 2, True)
     assert cluster.leader("t", 1).node == 1
+
+
+def test_a_buffer_that_the_system_would_cut_is_left_to_grow_by_itself() -> None:
+    assert _is_granted(4096)
+    assert not _is_granted(2**30)
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3, 2**31 - 1])

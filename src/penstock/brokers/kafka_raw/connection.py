@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import NamedTuple, Self
 
 from penstock.brokers.kafka_raw.address import Address
@@ -67,8 +68,10 @@ class Connection:
             # ValueError: a host name that cannot be one.
             raise _unreachable(peer, exc) from exc
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The next answer comes in while we work on the last one.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        # The next answer comes in while we work on the last one. A buffer that was set does not grow any more:
+        # where the system would cut it (net.core.rmem_max), one that grows by itself is larger in the end.
+        if _is_granted(_RECEIVE_BUFFER):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         return cls(sock if context is None else _secured(sock, peer, context), peer, settings)
 
     def __repr__(self) -> str:
@@ -205,6 +208,13 @@ class Connection:
             # What is half read or half written cannot be taken up again.
             self.close()
             raise
+
+
+@cache
+def _is_granted(size: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+        return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= size
 
 
 def _secured(sock: socket.socket, peer: Address, context: ssl.SSLContext) -> ssl.SSLSocket:
