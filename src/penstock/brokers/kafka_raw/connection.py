@@ -68,8 +68,8 @@ class Connection:
             # ValueError: a host name that cannot be one.
             raise _unreachable(peer, exc) from exc
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The next answer comes in while we work on the last one. A buffer that was set does not grow any more:
-        # where the system would cut it (net.core.rmem_max), one that grows by itself is larger in the end.
+        # The next answer comes in while we work on the last one. A buffer that was set does not grow: where
+        # the system would cut it (net.core.rmem_max), one that grows by itself is larger in the end.
         if _is_granted(_RECEIVE_BUFFER):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         return cls(sock if context is None else _secured(sock, peer, context), peer, settings)
