@@ -18,9 +18,9 @@ _MIB: Final = 1024 * 1024
 # The numbers of malloc.h.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_KEPT: Final = 32 * _MIB
+_KEPT: Final = 16 * _MIB
 """Free memory at the end of the heap that stays ours."""
-_APART: Final = 16 * _MIB
+_APART: Final = 2 * _MIB
 """From this size on a piece is taken from the system for itself, and given back when it is freed."""
 _OBJECTS_UNTIL_COLLECTION: Final = 50_000
 
