@@ -347,7 +347,8 @@ def test_a_gateway_beside_the_broker_leads_what_it_owns(
     everyone = [*gateways, beside]
 
     def is_led_by(told: list[GatewayProcess], ports: set[int]) -> bool:
-        return all(leaders(connect, each, topic) == ports for each in told)
+        # Few partitions are spread by chance: a gateway may lead none of them.
+        return all(leaders(connect, each, topic) <= ports for each in told)
 
     try:
         with Load(everybody(everyone), topic, group) as load:
