@@ -22,7 +22,9 @@ C_SCRATCH = 4
 """Where in the pool the room begins."""
 C_ADMISSION = 5
 """Where the condition begins that an event must meet before any route; -1 for none."""
-C_HEAD = 6
+C_SHAPE = 6
+"""Where in the pool the names of the headers stand that the record before had."""
+C_HEAD = 7
 
 # A route.
 R_GUARD = 0
@@ -117,6 +119,9 @@ MAX_FOREIGN = 48
 MAX_CHANGES = 48
 MAX_OUTPUTS = 64
 MAX_STACK = 128
+MAX_SHAPE = 32
+"""Headers of a record whose names are remembered, at most, and the bytes of those names."""
+SHAPE_TEXT = 1024
 
 # The record at hand; its first fields are those of `records.FIELDS`.
 W_STRUCTURED = 8
@@ -153,7 +158,11 @@ W_DEPTH = 31
 W_DATA_STYLE = 32
 W_DROPPED = 33
 """How many routes drop the record."""
-W_HEAD = 34
+W_SHAPE = 34
+"""How many headers the record before had, if their names are remembered, else 0."""
+W_OTHERS = 35
+"""How many records in a row had other headers."""
+W_HEAD = 36
 W_CORE_AT = W_HEAD
 W_EXTENSIONS_AT = W_CORE_AT + A_CORE * N_ATTRIBUTE
 W_FOREIGN_AT = W_EXTENSIONS_AT + MAX_EXTENSIONS * N_ATTRIBUTE
@@ -162,7 +171,15 @@ W_WRITTEN_AT = W_CHANGES_AT + (A_CORE + MAX_CHANGES) * N_ATTRIBUTE
 W_UNDO_AT = W_WRITTEN_AT + (A_CORE + MAX_EXTENSIONS + MAX_CHANGES + 2) * N_ATTRIBUTE
 W_STACK_AT = W_UNDO_AT + 3 * MAX_OUTPUTS
 W_SHA_AT = W_STACK_AT + MAX_STACK
-WORK_SIZE = W_SHA_AT + 72
+W_SHAPE_AT = W_SHA_AT + 72
+
+# A header of the record before: the size of its name, length included, the attribute of core it is or -1, and
+# where the attribute stands in `work`, or -1 for a header of the application.
+H_NAME_SIZE = 0
+H_CORE = 1
+H_PLACE = 2
+H_HEADER = 3
+WORK_SIZE = W_SHAPE_AT + MAX_SHAPE * H_HEADER
 
 # How data stands in a structured event; negative for binary mode.
 DATA_IS_VALUE = -1
@@ -194,10 +211,9 @@ MEMORY_ROWS = 3 * MEMORY_OF_KIND
 MEMORY_TEXT = 128
 """Bytes of a text that is remembered, at most."""
 M_KIND = 0
-M_HASH = 1
-M_SIZE = 2
-M_VERDICT = 3
-M_ROW = 4
+M_SIZE = 1
+M_VERDICT = 2
+M_ROW = 3
 
 # Where the loop stands.
 X_POS = 0
@@ -221,7 +237,9 @@ X_NEXT = 13
 """Where the record behind the one at hand begins."""
 X_FORCED = 14
 """A record that is not to be tried; -1 for none."""
-STATE_SIZE = 15
+X_RECENT = 15
+"""For each kind of text, where the memory has the one that was met last."""
+STATE_SIZE = 18
 
 # Why the loop stopped, or what became of a record.
 DONE = 0
@@ -261,6 +279,8 @@ I_BOOLEAN_OF_PATH = 17
 I_BOOLEAN_OF_TEXT = 18
 I_COMPARE_BOOLEAN = 19
 I_BOOLEAN_IS_NULL = 20
+I_COMPARE_CORE = 21
+"""An attribute of core, by number, against a constant: the comparison, then the constant."""
 
 # The six comparisons, as sets of the signs that they accept: 1 less, 2 equal, 4 greater.
 LESS = 1

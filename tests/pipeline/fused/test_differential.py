@@ -53,3 +53,11 @@ def test_more_partitions_than_slots(trial_by: Trials, records_by: Records) -> No
         for number, record in enumerate(records_by(dice, 500))
     ]
     trial.check(records, batch_bytes=4000)
+
+
+def test_records_with_the_headers_of_the_one_before(trial_by: Trials, records_by: Records) -> None:
+    dice = random.Random(9)
+    # Runs of records whose headers have the same names in the same order, with all sorts of values.
+    records = sorted(records_by(dice, 1500), key=lambda record: [name for name, _ in record.headers])
+    for _ in range(4):
+        trial_by(dice).check(records)

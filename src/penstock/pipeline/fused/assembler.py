@@ -278,6 +278,14 @@ class Assembler:
         _COMPARED[type_of(node.left)](self, node)
 
     def _compare_text(self, node: Compare) -> None:
+        match node.left, node.right:
+            case Attribute(name=name), Text(value=text) if name in CORE:
+                constant = self.constant(text.encode())
+                self._do(at.I_COMPARE_CORE, CORE.index(name), _SIGNS[node.operator], *constant)
+            case _:
+                self._compare_texts(node)
+
+    def _compare_texts(self, node: Compare) -> None:
         self._do(at.I_LOAD_LEFT, *self._part(node.left))
         self._do(at.I_LOAD_RIGHT, *self._part(node.right))
         self._do(at.I_COMPARE_TEXT, _SIGNS[node.operator])

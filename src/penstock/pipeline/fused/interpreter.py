@@ -32,7 +32,7 @@ class Interpreter:
         self.state: IntArray = np.zeros(at.STATE_SIZE, np.int64)
         self._outbox = outbox
         self._code = np.array(program.code, np.int64)
-        room = at.MEMORY_ROWS * at.MEMORY_TEXT + _SCRATCH
+        room = program.code[at.C_SCRATCH] - len(program.pool) + _SCRATCH
         self._pool = np.concatenate([np.frombuffer(program.pool, np.uint8), np.zeros(room, np.uint8)])
         self._memory = np.full(at.MEMORY_ROWS * at.M_ROW, -1, np.int64)
         self._trie = np.array(program.trie, np.int64)

@@ -4,6 +4,7 @@
 |-----------|---------------------------------------------------------------------------|
 | jit       | `kernel` and `inner`, the decorators; types of a signature; `cache_misses` |
 | varint    | `read_varint`, `write_varint` (zigzag), `read_uvarint`, `write_uvarint`    |
+| words     | eight bytes at a time: `word_at`, `put_word`, tests of all eight           |
 | copying   | `copy` of a range, `write_u32`                                            |
 | protobuf  | `read_field`, `scan`: fields of a message without objects                 |
 | utf8      | `is_utf8`                                                                 |

@@ -26,6 +26,7 @@ except ImportError as exc:
 
 __all__ = [
     "BYTES",
+    "FOUR",
     "INT",
     "INTS",
     "OUT",
@@ -51,6 +52,7 @@ INTS = types.int64[::1]
 """An output of numbers."""
 PAIR = types.UniTuple(types.int64, 2)
 """A value and the position behind it; a negative position is an error."""
+FOUR = types.UniTuple(types.int64, 4)
 
 # A kernel allocates nothing, so Numba's reference counting of arrays is switched off: with it each call
 # from kernel to kernel costs two atomic operations per array, and the mapping is three to six times slower.

@@ -10,7 +10,7 @@ node it leads to; the next edge of the same node. Nodes and edges are named by t
 
 from __future__ import annotations
 
-from penstock.wire.kernels.jit import BYTES, INT, INTS, PAIR, ByteArray, IntArray, kernel
+from penstock.wire.kernels.jit import BYTES, FOUR, INT, INTS, PAIR, ByteArray, IntArray, kernel
 from penstock.wire.kernels.json_tokens import (
     NOT_JSON,
     UNSURE,
@@ -21,6 +21,7 @@ from penstock.wire.kernels.json_tokens import (
 )
 from penstock.wire.kernels.utf8 import is_utf8
 from penstock.wire.kernels.varint import byte_at
+from penstock.wire.kernels.words import WORD, equal, short_word, word_at
 
 __all__ = [
     "ABSENT",
@@ -64,24 +65,21 @@ _MAX_KEYS = 256
 _MAX_NUMBER = 4_000
 _MAX_NAME = 49_999
 
-# The stack: depth, names in use and the node of the value to come; then frames; then digests of names.
-_DEPTH = 0
-_KEYS = 1
-_NODE = 2
-_FRAMES = 3
-_FRAME = 7
-_DIGESTS = _FRAMES + _FRAME * (MAX_DEPTH + 1)
+# The stack: names in use, then frames, then digests of names. A frame is named by its position.
+_KEYS = 0
+_OUTSIDE = 1
+"""The frame that holds the whole value."""
+_FRAME = 6
+_DIGESTS = _OUTSIDE + _FRAME * (MAX_DEPTH + 1)
 STACK_SIZE = _DIGESTS + _MAX_KEYS
 
-# A frame: kind, node, position of its first byte, names in use below it, names as a set of bits, index,
-# and whether something of its inside was read.
+# A frame: kind, node, position of its first byte, names in use below it, names as a set of bits, index.
 _F_KIND = 0
 _F_NODE = 1
 _F_START = 2
 _F_KEYS = 3
 _F_BITS = 4
 _F_INDEX = 5
-_F_BEGUN = 6
 
 _OPEN_OBJECT = 0x7B
 _OPEN_ARRAY = 0x5B
@@ -90,21 +88,8 @@ _CLOSE_ARRAY = 0x5D
 _COMMA = 0x2C
 _COLON = 0x3A
 _QUOTE = 0x22
-_MASK = (1 << 55) - 1
-
-
-@kernel(INT(INTS))
-def _top(stack: IntArray) -> int:
-    """Give where the innermost frame begins."""
-    return _FRAMES + _FRAME * int(stack[_DEPTH])
-
-
-@kernel(INT(BYTES, INT, INT, BYTES, INT))
-def _same(data: ByteArray, start: int, size: int, names: ByteArray, at: int) -> int:
-    for i in range(size):
-        if byte_at(data, start + i) != byte_at(names, at + i):
-            return 0
-    return 1
+_FACTOR = 0x1E3779B97F4A7C15
+_MASK = (1 << 63) - 1
 
 
 @kernel(INT(INT, INT, BYTES, INT, INT, INTS, BYTES))
@@ -118,7 +103,7 @@ def _child(
             if is_index:
                 if trie[edge + 1] == start:
                     return int(trie[edge + 3])
-            elif trie[edge + 2] == size and _same(data, start, size, names, trie[edge + 1]):
+            elif trie[edge + 2] == size and equal(data, start, names, trie[edge + 1], size):
                 return int(trie[edge + 3])
         edge = trie[edge + 4]
     return -1
@@ -138,83 +123,89 @@ def _note(
     return slot
 
 
-@kernel(INT(BYTES, INT, INT, INTS))
-def _is_new(data: ByteArray, start: int, end: int, stack: IntArray) -> int:
+@kernel(INT(BYTES, INT, INT))
+def _digest(data: ByteArray, start: int, size: int) -> int:
+    """Digest a name; short ones are their own digest."""
+    if size < WORD:
+        return short_word(data, start, size)
+    digest = int(size)
+    for i in range(0, size - WORD, WORD):
+        digest = (digest * _FACTOR + word_at(data, start + i)) & _MASK
+    return (digest * _FACTOR + word_at(data, start + size - WORD)) & _MASK
+
+
+@kernel(INT(BYTES, INT, INT, INTS, INT))
+def _is_new(data: ByteArray, start: int, size: int, stack: IntArray, top: int) -> int:
     """Remember a name; 0 if it may have been there before in the same object, or there is no room."""
-    digest = end - start
-    for i in range(start, end):
-        digest = (digest * 131 + byte_at(data, i)) & _MASK
+    digest = _digest(data, start, size)
     keys = stack[_KEYS]
     if keys >= _MAX_KEYS:
         return 0
-    top = _top(stack)
     bit = 1 << (digest % 61)
-    if stack[top + _F_BITS] & bit:
+    bits = stack[top + _F_BITS]
+    if bits & bit:
         for i in range(stack[top + _F_KEYS], keys):
             if stack[_DIGESTS + i] == digest:
                 return 0
-    stack[top + _F_BITS] |= bit
+    stack[top + _F_BITS] = bits | bit
     stack[_DIGESTS + keys] = digest
     stack[_KEYS] = keys + 1
     return 1
 
 
-@kernel(INT(BYTES, INT, INT, INTS, BYTES, INTS))
-def _member(data: ByteArray, pos: int, end: int, trie: IntArray, names: ByteArray, stack: IntArray) -> int:
-    """Read a name and its colon; give the position of the value."""
+@kernel(PAIR(BYTES, INT, INT, INTS, BYTES, INTS, INT))
+def _member(
+    data: ByteArray, pos: int, end: int, trie: IntArray, names: ByteArray, stack: IntArray, top: int
+) -> tuple[int, int]:
+    """Read a name and its colon; give the node and the position of the value."""
     if pos >= end or byte_at(data, pos) != _QUOTE:
-        return NOT_JSON
+        return -1, NOT_JSON
     escaped, behind = string_end(data, pos + 1, end)
     if behind < 0:
-        return behind
+        return -1, behind
     start, size = pos + 1, behind - pos - 2
-    if escaped or size > _MAX_NAME or not _is_new(data, start, start + size, stack):
-        return UNSURE
-    stack[_NODE] = _child(stack[_top(stack) + _F_NODE], 0, data, start, size, trie, names)
+    if escaped or size > _MAX_NAME or not _is_new(data, start, size, stack, top):
+        return -1, UNSURE
     pos = skip_space(data, behind, end)
     if pos >= end or byte_at(data, pos) != _COLON:
-        return NOT_JSON
-    return skip_space(data, pos + 1, end)
+        return -1, NOT_JSON
+    node = _child(stack[top + _F_NODE], 0, data, start, size, trie, names)
+    return node, skip_space(data, pos + 1, end)
 
 
-@kernel(INT(BYTES, INT, INT, INTS, BYTES, INTS))
-def _item(data: ByteArray, pos: int, end: int, trie: IntArray, names: ByteArray, stack: IntArray) -> int:
-    """Go to the next value of the innermost object or array; give its position."""
-    top = _top(stack)
+@kernel(PAIR(BYTES, INT, INT, INTS, BYTES, INTS, INT))
+def _item(
+    data: ByteArray, pos: int, end: int, trie: IntArray, names: ByteArray, stack: IntArray, top: int
+) -> tuple[int, int]:
+    """Go to the next value of an object or array; give its node and its position."""
+    pos = skip_space(data, pos, end)
     if stack[top + _F_KIND] == OBJECT:
-        return _member(data, pos, end, trie, names, stack)
+        return _member(data, pos, end, trie, names, stack, top)
     index = stack[top + _F_INDEX]
-    stack[_NODE] = _child(stack[top + _F_NODE], 1, data, index, 0, trie, names)
     stack[top + _F_INDEX] = index + 1
-    return pos
+    return _child(stack[top + _F_NODE], 1, data, index, 0, trie, names), pos
 
 
-@kernel(INT(INT, INT, INTS))
-def _push(kind: int, pos: int, stack: IntArray) -> int:
-    """Open an object or array; UNSURE if it is too deep."""
-    if stack[_DEPTH] >= MAX_DEPTH:
-        return UNSURE
-    stack[_DEPTH] += 1
-    top = _top(stack)
+@kernel(INT(INT, INT, INT, INTS, INT))
+def _push(kind: int, node: int, pos: int, stack: IntArray, top: int) -> int:
+    """Open an object or array; give its frame."""
+    top += _FRAME
     stack[top + _F_KIND] = kind
-    stack[top + _F_NODE] = stack[_NODE]
+    stack[top + _F_NODE] = node
     stack[top + _F_START] = pos
     stack[top + _F_KEYS] = stack[_KEYS]
     stack[top + _F_BITS] = 0
     stack[top + _F_INDEX] = 0
-    stack[top + _F_BEGUN] = 0
-    return pos + 1
+    return top
 
 
-@kernel(INT(INT, INTS, INTS, INTS, INT, INT))
-def _pop(pos: int, trie: IntArray, found: IntArray, stack: IntArray, row: int, rows: int) -> int:
-    """Close the innermost object or array, whose last byte is at pos."""
-    top = _top(stack)
+@kernel(INT(INT, INTS, INTS, INTS, INT, INT, INT))
+def _pop(pos: int, trie: IntArray, found: IntArray, stack: IntArray, row: int, rows: int, top: int) -> int:
+    """Close an object or array, whose last byte is at pos; give the frame around it."""
     start = stack[top + _F_START]
     _note(stack[top + _F_NODE], stack[top + _F_KIND], start, pos + 1 - start, trie, found, row, rows)
     stack[_KEYS] = stack[top + _F_KEYS]
-    stack[_DEPTH] -= 1
-    return pos + 1
+    return top - _FRAME
 
 
 @kernel(PAIR(BYTES, INT, INT))
@@ -234,31 +225,20 @@ def _scalar(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
     return NUMBER, UNSURE if behind - pos > _MAX_NUMBER else behind
 
 
-@kernel(INT(BYTES, INT, INT, INTS, BYTES, INTS, INTS, INT, INT))
-def _value(
-    data: ByteArray,
-    pos: int,
-    end: int,
-    trie: IntArray,
-    names: ByteArray,
-    found: IntArray,
-    stack: IntArray,
-    row: int,
-    rows: int,
+@kernel(INT(BYTES, INT, INT, INTS, INTS, INT, INT, INT))
+def _note_scalar(
+    data: ByteArray, pos: int, end: int, trie: IntArray, found: IntArray, row: int, rows: int, node: int
 ) -> int:
-    """Read a scalar, or open what holds others; give the position behind what was read."""
-    first = byte_at(data, pos)
-    if first in (_OPEN_OBJECT, _OPEN_ARRAY):
-        return _push(OBJECT if first == _OPEN_OBJECT else ARRAY, pos, stack)
+    """Read a scalar and note it; give the position behind it."""
     kind, behind = _scalar(data, pos, end)
     if behind >= 0:
         quote = 1 if kind in (STRING, ESCAPED) else 0
-        _note(stack[_NODE], kind, pos + quote, behind - pos - 2 * quote, trie, found, row, rows)
+        _note(node, kind, pos + quote, behind - pos - 2 * quote, trie, found, row, rows)
     return behind
 
 
-@kernel(PAIR(BYTES, INT, INT, INTS, BYTES, INTS, INTS, INT, INT))
-def _step(
+@kernel(FOUR(BYTES, INT, INT, INTS, BYTES, INTS, INTS, INT, INT, INT, INT))
+def _enter(
     data: ByteArray,
     pos: int,
     end: int,
@@ -268,25 +248,48 @@ def _step(
     stack: IntArray,
     row: int,
     rows: int,
-) -> tuple[int, int]:
-    """Go on inside an object or array, at its beginning or behind a value.
+    top: int,
+    node: int,
+) -> tuple[int, int, int, int]:
+    """Open an object or array and go to its first value, or close it again; give what `_go_on` gives."""
+    if top >= _OUTSIDE + _FRAME * MAX_DEPTH:
+        return node, UNSURE, top, 0
+    is_object = byte_at(data, pos) == _OPEN_OBJECT
+    top = _push(OBJECT if is_object else ARRAY, node, pos, stack, top)
+    pos = skip_space(data, pos + 1, end)
+    if pos < end and byte_at(data, pos) == (_CLOSE_OBJECT if is_object else _CLOSE_ARRAY):
+        return -1, pos + 1, _pop(pos, trie, found, stack, row, rows, top), 0
+    node, pos = _item(data, pos, end, trie, names, stack, top)
+    return node, pos, top, 1
 
-    Give 1 if a value follows, 0 if one has ended, and the position.
+
+@kernel(FOUR(BYTES, INT, INT, INTS, BYTES, INTS, INTS, INT, INT, INT))
+def _go_on(
+    data: ByteArray,
+    pos: int,
+    end: int,
+    trie: IntArray,
+    names: ByteArray,
+    found: IntArray,
+    stack: IntArray,
+    row: int,
+    rows: int,
+    top: int,
+) -> tuple[int, int, int, int]:
+    """Go on behind a value of an object or array.
+
+    Give the node, the position, the frame, and 1 if a value follows or 0 if one has ended.
     """
     pos = skip_space(data, pos, end)
     if pos >= end:
-        return 0, NOT_JSON
-    top = _top(stack)
-    is_object = stack[top + _F_KIND] == OBJECT
+        return -1, NOT_JSON, top, 0
     first = byte_at(data, pos)
-    if first == (_CLOSE_OBJECT if is_object else _CLOSE_ARRAY):
-        return 0, _pop(pos, trie, found, stack, row, rows)
-    if stack[top + _F_BEGUN]:
-        if first != _COMMA:
-            return 0, NOT_JSON
-        pos = skip_space(data, pos + 1, end)
-    stack[top + _F_BEGUN] = 1
-    return 1, _item(data, pos, end, trie, names, stack)
+    if first == _COMMA:
+        node, pos = _item(data, pos + 1, end, trie, names, stack, top)
+        return node, pos, top, 1
+    if first != (_CLOSE_OBJECT if stack[top + _F_KIND] == OBJECT else _CLOSE_ARRAY):
+        return -1, NOT_JSON, top, 0
+    return -1, pos + 1, _pop(pos, trie, found, stack, row, rows, top), 0
 
 
 @kernel(INT(BYTES, INT, INT, INTS, BYTES, INTS, INTS, INT, INT), inline=False)
@@ -305,18 +308,22 @@ def value_end(
 
     NOT_JSON and UNSURE are as in `scan_json`; what is found is noted as row `row` of `rows`.
     """
-    stack[_DEPTH] = stack[_KEYS] = stack[_NODE] = 0
-    value_follows = 1
+    stack[_KEYS] = 0
+    node, top, value_follows = 0, _OUTSIDE, 1
     while pos >= 0:
-        if value_follows:
-            if pos >= end:
-                return NOT_JSON
-            pos = _value(data, pos, end, trie, names, found, stack, row, rows)
-            value_follows = 0
-        elif stack[_DEPTH] == 0:
-            return pos
+        if value_follows == 0:
+            if top == _OUTSIDE:
+                return pos
+            node, pos, top, value_follows = _go_on(data, pos, end, trie, names, found, stack, row, rows, top)
+        elif pos >= end:
+            return NOT_JSON
+        elif byte_at(data, pos) in (_OPEN_OBJECT, _OPEN_ARRAY):
+            node, pos, top, value_follows = _enter(
+                data, pos, end, trie, names, found, stack, row, rows, top, node
+            )
         else:
-            value_follows, pos = _step(data, pos, end, trie, names, found, stack, row, rows)
+            pos = _note_scalar(data, pos, end, trie, found, row, rows, node)
+            value_follows = 0
     return pos
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from penstock.wire.kernels.jit import BYTES, INT, PAIR, ByteArray, kernel
 from penstock.wire.kernels.varint import byte_at
+from penstock.wire.kernels.words import EACH, WORD, bytes_below, first_mark, word_at, zero_bytes
 
 __all__ = ["NOT_JSON", "UNSURE", "literal_end", "number_end", "skip_space", "string_end"]
 
@@ -76,10 +77,29 @@ def _escape_end(data: ByteArray, pos: int, end: int) -> int:
     return NOT_JSON
 
 
+@kernel(INT(INT))
+def _stops(word: int) -> int:
+    """Mark the bytes at which a string ends, is escaped, or is none."""
+    quotes = zero_bytes(word ^ _QUOTE * EACH) | zero_bytes(word ^ _BACKSLASH * EACH)
+    return quotes | bytes_below(word, _CONTROL)
+
+
+@kernel(INT(BYTES, INT, INT))
+def _plain_end(data: ByteArray, pos: int, end: int) -> int:
+    """Give the position of the next byte that is special in a string, or one behind the end."""
+    while pos < end and pos <= len(data) - WORD:
+        marks = _stops(word_at(data, pos))
+        if marks:
+            return pos + first_mark(marks)
+        pos += WORD
+    return pos
+
+
 @kernel(PAIR(BYTES, INT, INT))
 def string_end(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
     """Read a string behind its first quote; give 1 if it has an escape, and the position behind it."""
     escaped = 0
+    pos = _plain_end(data, pos, end)
     while pos < end:
         found = byte_at(data, pos)
         pos += 1
@@ -93,6 +113,7 @@ def string_end(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
             pos = _escape_end(data, pos, end)
             if pos < 0:
                 return escaped, pos
+            pos = _plain_end(data, pos, end)
     return escaped, NOT_JSON
 
 

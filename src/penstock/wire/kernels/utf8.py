@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.wire.kernels.jit import BYTES, INT, ByteArray, kernel
 from penstock.wire.kernels.varint import byte_at
+from penstock.wire.kernels.words import MARKS, WORD, short_word, word_at
 
 __all__ = ["is_utf8"]
 
@@ -38,15 +39,16 @@ def _second_fits(lead: int, second: int) -> int:
     return int(low <= second <= high)
 
 
-@kernel(INT(BYTES, INT, INT), boundscheck=False)
+@kernel(INT(BYTES, INT, INT))
 def _is_ascii(data: ByteArray, pos: int, end: int) -> int:
-    """Say 1 if data[pos:end] is ASCII; the range is checked once, then read unchecked."""
-    if pos < 0 or end > len(data):
-        raise IndexError("range leaves its array")
-    bits = 0
-    for i in range(pos, end):
-        bits |= int(data[i])
-    return int(bits < 0x80)
+    """Say 1 if data[pos:end] is ASCII."""
+    size = end - pos
+    if size < WORD:
+        return int(size <= 0 or short_word(data, pos, size) & MARKS == 0)
+    bits = word_at(data, end - WORD)
+    for i in range(pos, end - WORD, WORD):
+        bits |= word_at(data, i)
+    return int(bits & MARKS == 0)
 
 
 @kernel(INT(BYTES, INT, INT))

@@ -34,9 +34,12 @@ _LOGICAL_1 = (1 << 63) - 1
 _LOGICAL_7 = (1 << 57) - 1
 
 
-@kernel(INT(BYTES, INT))
+@kernel(INT(BYTES, INT), boundscheck=False)
 def byte_at(data: ByteArray, pos: int) -> int:
-    """Give one byte as a 64-bit integer."""
+    """Give one byte as a 64-bit integer; IndexError if it is outside, where a negative position is, too."""
+    # Numba's own check costs five steps, because a negative index counts from the end.
+    if pos < 0 or pos >= len(data):
+        raise IndexError("byte leaves its array")
     return int(data[pos])
 
 

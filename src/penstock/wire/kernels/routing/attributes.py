@@ -9,6 +9,7 @@ from penstock.wire.kernels.routing.grammar import is_common_reference, is_common
 from penstock.wire.kernels.routing.memory import UNKNOWN, recall
 from penstock.wire.kernels.routing.texts import compare, judge
 from penstock.wire.kernels.varint import byte_at
+from penstock.wire.kernels.words import equal
 from penstock.wire.routing_layout import (
     A_CORE,
     A_DATACONTENTTYPE,
@@ -38,6 +39,7 @@ from penstock.wire.routing_layout import (
     W_EXTENSIONS,
     W_EXTENSIONS_AT,
     W_MEDIA,
+    W_SHAPE,
 )
 
 __all__ = [
@@ -51,11 +53,13 @@ __all__ = [
     "has_required",
     "is_text",
     "set_core",
+    "set_text",
 ]
 
 CORE_STARTS = np.array([0, 12, 15, 22, 27, 35, 40, 56], np.int64)
 CORE_SIZES = np.array([11, 2, 6, 4, 7, 4, 15, 10], np.int64)
 """Where the names stand in CORE_NAMES, with which every pool begins."""
+_CORE_NAMES = np.frombuffer(CORE_NAMES, np.uint8)
 _EXPIRYTIME = np.frombuffer(b"expirytime", np.uint8)
 _PARTITIONKEY = np.frombuffer(b"partitionkey", np.uint8)
 _DATA = np.frombuffer(b"data", np.uint8)
@@ -64,38 +68,30 @@ _VERSION = np.frombuffer(b"1.0", np.uint8)
 
 @inner(INT(INTS))
 def clear(work: IntArray) -> int:
-    """Forget the attributes of the record before."""
+    """Forget the attributes of the record before, and what its headers were."""
     for i in range(A_CORE):
         work[W_CORE_AT + i * N_ATTRIBUTE + N_SIZE] = -1
     work[W_EXTENSIONS] = 0
+    work[W_SHAPE] = 0
     return 0
 
 
 @inner(INT(BYTES, INT, INT, BYTES), inline=False)
 def is_text(data: ByteArray, pos: int, size: int, wanted: ByteArray) -> int:
     """Say 1 if data[pos:pos+size] is the text that is wanted."""
-    if size != len(wanted):
-        return 0
-    for i in range(size):
-        if byte_at(data, pos + i) != byte_at(wanted, i):
-            return 0
-    return 1
+    return int(size == len(wanted) and equal(data, pos, wanted, 0, size) != 0)
 
 
 @inner(INT(BYTES, INT, INT), inline=False)
 def core_index(data: ByteArray, name: int, size: int) -> int:
     """Give the number of an attribute of core; -1 if it is none."""
     for i in range(A_CORE):
-        if CORE_SIZES[i] == size and byte_at(data, name) == CORE_NAMES[CORE_STARTS[i]]:
-            equal = 1
-            for j in range(1, size):
-                equal &= int(byte_at(data, name + j) == CORE_NAMES[CORE_STARTS[i] + j])
-            if equal:
-                return i
+        if CORE_SIZES[i] == size and equal(data, name, _CORE_NAMES, CORE_STARTS[i], size):
+            return i
     return -1
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT, INT, INT))
+@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT, INT, INT), inline=False)
 def _grammar(
     data: ByteArray,
     pool: ByteArray,
@@ -118,7 +114,7 @@ def _grammar(
     return recall(data, pool, code, memory, state, kind, text, size)
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT, INT, INT), inline=False)
+@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT, INT, INT))
 def certain_text(
     data: ByteArray,
     pool: ByteArray,
@@ -151,9 +147,24 @@ def set_core(
     size: int,
 ) -> int:
     """Take an attribute of core; SLOW if it is there twice or not certainly legal, ASK to have it judged."""
-    at = W_CORE_AT + index * N_ATTRIBUTE
-    if work[at + N_SIZE] >= 0:
+    if work[W_CORE_AT + index * N_ATTRIBUTE + N_SIZE] >= 0:
         return SLOW
+    return set_text(data, pool, code, memory, state, work, index, text, size)
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INTS, INT, INT, INT))
+def set_text(
+    data: ByteArray,
+    pool: ByteArray,
+    code: IntArray,
+    memory: IntArray,
+    state: IntArray,
+    work: IntArray,
+    index: int,
+    text: int,
+    size: int,
+) -> int:
+    """Give an attribute of core its text; SLOW if it is not certainly legal, ASK to have it judged."""
     escapes = judge(data, pool, text, max(size, 0))
     if escapes < 0:
         return SLOW
@@ -164,6 +175,7 @@ def set_core(
         return SLOW
     if index == A_DATACONTENTTYPE:
         work[W_MEDIA] = verdict
+    at = W_CORE_AT + index * N_ATTRIBUTE
     work[at + N_TEXT] = text
     work[at + N_SIZE] = size
     work[at + N_ESCAPES] = escapes

@@ -302,6 +302,9 @@ def change(
     for i in range(A_CORE):
         at = W_CHANGES_AT + i * N_ATTRIBUTE
         row = code[route + R_CORE] + i * G_CHANGE
+        if code[row + G_VALUE] < 0:
+            work[at + N_STYLE] = 0
+            continue
         old = W_CORE_AT + i * N_ATTRIBUTE
         verdict = _changed(data, pool, code, memory, state, work, found, row, i, old, at)
         if verdict != DONE:

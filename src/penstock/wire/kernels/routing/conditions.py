@@ -13,7 +13,7 @@ from penstock.wire.kernels.json_tokens import UNSURE as NOT_SIMPLE
 from penstock.wire.kernels.json_values import read_decimal
 from penstock.wire.kernels.routing.attributes import is_text
 from penstock.wire.kernels.routing.grammar import matches
-from penstock.wire.kernels.routing.texts import compare
+from penstock.wire.kernels.routing.texts import compare, same
 from penstock.wire.kernels.routing.values import load
 from penstock.wire.routing_layout import (
     EQUAL,
@@ -24,6 +24,7 @@ from penstock.wire.routing_layout import (
     I_BOOLEAN_OF_PATH,
     I_BOOLEAN_OF_TEXT,
     I_COMPARE_BOOLEAN,
+    I_COMPARE_CORE,
     I_COMPARE_NUMBER,
     I_COMPARE_TEXT,
     I_END,
@@ -42,9 +43,13 @@ from penstock.wire.routing_layout import (
     I_TEXT_IS_NULL,
     LESS,
     MAX_STACK,
+    N_ATTRIBUTE,
+    N_SIZE,
+    N_TEXT,
     NULL,
     TRUE,
     UNSURE,
+    W_CORE_AT,
     W_DEPTH,
     W_LEFT,
     W_LEFT_SIZE,
@@ -107,6 +112,27 @@ def _logic(work: IntArray, operation: int, a: int) -> int:
     return _accepts(a, left - right)
 
 
+@inner(INT(BYTES, BYTES, INT, INT, INT, INT, INT))
+def _compare_texts(
+    data: ByteArray, pool: ByteArray, comparison: int, left: int, size: int, right: int, other: int
+) -> int:
+    if comparison in (EQUAL, LESS | GREATER):
+        return _accepts(comparison, int(not same(data, pool, left, size, right, other)))
+    return _accepts(comparison, compare(data, pool, left, size, right, other))
+
+
+@inner(INT(BYTES, BYTES, INTS, INT, INT, INT, INT))
+def _compare_core(
+    data: ByteArray, pool: ByteArray, work: IntArray, index: int, comparison: int, place: int, length: int
+) -> int:
+    """Compare an attribute of core with a constant."""
+    at = W_CORE_AT + index * N_ATTRIBUTE
+    size = work[at + N_SIZE]
+    if size < 0:
+        return NULL
+    return _compare_texts(data, pool, comparison, work[at + N_TEXT], size, ~place, length)
+
+
 @inner(INT(BYTES, BYTES, INTS, INT, INT, INT))
 def _texts(data: ByteArray, pool: ByteArray, work: IntArray, operation: int, a: int, b: int) -> int:
     """Do what needs the loaded texts; give the value to push."""
@@ -120,7 +146,7 @@ def _texts(data: ByteArray, pool: ByteArray, work: IntArray, operation: int, a: 
     if operation == I_COMPARE_TEXT:
         if work[W_RIGHT_SIZE] < 0:
             return NULL
-        return _accepts(a, compare(data, pool, left, size, work[W_RIGHT], work[W_RIGHT_SIZE]))
+        return _compare_texts(data, pool, a, left, size, work[W_RIGHT], work[W_RIGHT_SIZE])
     if is_text(data, left, size, _TRUE):
         return TRUE
     return FALSE if is_text(data, left, size, _FALSE) else NULL
@@ -164,6 +190,8 @@ def _operation(
 ) -> int:
     """Do one instruction that does not jump; give the value to push, _POPPED for none, or UNSURE."""
     operation, a, b, c = code[at], code[at + 1], code[at + 2], code[at + 3]
+    if operation == I_COMPARE_CORE:
+        return _compare_core(data, pool, work, a, b, c, code[at + 4])
     if operation in (I_LOAD_LEFT, I_LOAD_RIGHT):
         to = W_LEFT if operation == I_LOAD_LEFT else W_RIGHT
         return UNSURE if load(data, pool, work, found, a, b, c, to) == UNSURE else _POPPED

@@ -7,27 +7,57 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.wire.kernels.jit import BYTES, INT, INTS, ByteArray, IntArray, inner
+from penstock.wire.kernels.copying import copy
+from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner
 from penstock.wire.kernels.records import F_HEADERS, F_HEADERS_AT, read_blob
-from penstock.wire.kernels.routing.attributes import add_extension, clear, core_index, is_text, set_core
+from penstock.wire.kernels.routing.attributes import (
+    add_extension,
+    clear,
+    core_index,
+    find_extension,
+    is_text,
+    set_core,
+    set_text,
+)
+from penstock.wire.kernels.routing.texts import judge
 from penstock.wire.kernels.utf8 import is_utf8
 from penstock.wire.kernels.varint import byte_at
+from penstock.wire.kernels.words import equal
 from penstock.wire.routing_layout import (
     A_DATACONTENTTYPE,
     BROKEN,
+    C_SHAPE,
     DONE,
+    H_CORE,
+    H_HEADER,
+    H_NAME_SIZE,
+    H_PLACE,
     MAX_FOREIGN,
+    MAX_SHAPE,
+    N_ATTRIBUTE,
+    N_ESCAPES,
+    N_NAME,
+    N_NAME_SIZE,
+    N_SIZE,
+    N_TEXT,
+    SHAPE_TEXT,
     SLOW,
     STYLE_TEXT,
+    W_CORE_AT,
     W_FOREIGN,
     W_FOREIGN_AT,
     W_MEDIA,
+    W_OTHERS,
+    W_SHAPE,
+    W_SHAPE_AT,
 )
 
 __all__ = ["read_headers"]
 
 _CONTENT_TYPE = np.frombuffer(b"content-type", np.uint8)
 _PREFIX = 3
+_PATIENCE = 8
+"""Of so many records in a row with new headers, those of one are remembered."""
 
 
 @inner(INT(BYTES, INT, INT))
@@ -73,8 +103,8 @@ def _attribute(
     return add_extension(data, pool, work, name, length, text, size, STYLE_TEXT)
 
 
-@inner(INT(BYTES, INT, BYTES, INTS, INTS, INTS, INTS), inline=False)
-def read_headers(
+@inner(INT(BYTES, INT, BYTES, INTS, INTS, INTS, INTS))
+def _read_all(
     data: ByteArray,
     end: int,
     pool: ByteArray,
@@ -83,7 +113,7 @@ def read_headers(
     state: IntArray,
     work: IntArray,
 ) -> int:
-    """Take what the headers of the record at hand say; DONE, SLOW, ASK or BROKEN."""
+    """Take the headers one by one, whatever they are."""
     clear(work)
     work[W_FOREIGN] = 0
     work[W_MEDIA] = 0
@@ -108,3 +138,126 @@ def read_headers(
         if verdict != DONE:
             return verdict
     return DONE
+
+
+# The same headers again: names and their order are those of the record before, mostly.
+
+
+@inner(INT(BYTES, BYTES, INTS, INT, INT, INT))
+def _note_header(data: ByteArray, pool: ByteArray, work: IntArray, row: int, name: int, length: int) -> int:
+    """Note which attribute a header is."""
+    core, place = -1, -1
+    if is_text(data, name, length, _CONTENT_TYPE):
+        core = A_DATACONTENTTYPE
+    elif _is_ours(data, name, length):
+        core = core_index(data, name + _PREFIX, length - _PREFIX)
+        place = find_extension(data, pool, work, name + _PREFIX, length - _PREFIX)
+    work[row + H_CORE] = core
+    work[row + H_PLACE] = place if core < 0 else W_CORE_AT + core * N_ATTRIBUTE
+    return row
+
+
+@inner(INT(BYTES, INT, OUT, INTS, INTS), inline=False)
+def _remember(data: ByteArray, end: int, pool: ByteArray, code: IntArray, work: IntArray) -> int:
+    """Note the names of the headers of a record that was read; give how many, 0 if they are too many."""
+    count = work[F_HEADERS]
+    pos = work[F_HEADERS_AT]
+    at = code[C_SHAPE]
+    if count > MAX_SHAPE:
+        return 0
+    for i in range(count):
+        row = W_SHAPE_AT + i * H_HEADER
+        length, name = read_blob(data, pos, end)
+        behind = name + length
+        if at + behind - pos > code[C_SHAPE] + SHAPE_TEXT:
+            return 0
+        _note_header(data, pool, work, row, name, length)
+        work[row + H_NAME_SIZE] = behind - pos
+        at = copy(data, pos, pool, at, behind - pos)
+        size, text = read_blob(data, behind, end)
+        pos = text + max(size, 0)
+    return int(count)
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INTS, INT, INT, INT, INT))
+def _again(
+    data: ByteArray,
+    pool: ByteArray,
+    code: IntArray,
+    memory: IntArray,
+    state: IntArray,
+    work: IntArray,
+    row: int,
+    behind: int,
+    text: int,
+    size: int,
+) -> int:
+    """Give an attribute of the record before, whose name ends at `behind`, its text; 1 if that is legal."""
+    core, place = work[row + H_CORE], work[row + H_PLACE]
+    if core >= 0:
+        return int(set_text(data, pool, code, memory, state, work, core, text, size) == DONE)
+    # An empty partitionkey is one thing that is not legal.
+    escapes = judge(data, pool, text, size) if size > 0 else -1
+    work[place + N_NAME] = behind - work[place + N_NAME_SIZE]
+    work[place + N_TEXT] = text
+    work[place + N_SIZE] = size
+    work[place + N_ESCAPES] = escapes
+    return int(escapes >= 0)
+
+
+@inner(INT(BYTES, INT, BYTES, INTS, INTS, INTS, INTS))
+def _read_same(
+    data: ByteArray,
+    end: int,
+    pool: ByteArray,
+    code: IntArray,
+    memory: IntArray,
+    state: IntArray,
+    work: IntArray,
+) -> int:
+    """Take headers that have the names of the record before; 0 if they have not, or one is not legal."""
+    work[W_FOREIGN] = work[W_MEDIA] = 0
+    pos = work[F_HEADERS_AT]
+    known = code[C_SHAPE]
+    for i in range(work[W_SHAPE]):
+        row = W_SHAPE_AT + i * H_HEADER
+        start = pos
+        length = work[row + H_NAME_SIZE]
+        if length > end - pos or not equal(data, pos, pool, known, length):
+            return 0
+        size, text = read_blob(data, pos + length, end)
+        if text < 0:
+            return 0
+        known += length
+        pos = text + max(size, 0)
+        if work[row + H_PLACE] < 0:
+            count = work[W_FOREIGN]
+            work[W_FOREIGN_AT + 2 * count] = start
+            work[W_FOREIGN_AT + 2 * count + 1] = pos
+            work[W_FOREIGN] = count + 1
+        elif not _again(data, pool, code, memory, state, work, row, start + length, text, size):
+            return 0
+    return 1
+
+
+@inner(INT(BYTES, INT, OUT, INTS, INTS, INTS, INTS), inline=False)
+def read_headers(
+    data: ByteArray,
+    end: int,
+    pool: ByteArray,
+    code: IntArray,
+    memory: IntArray,
+    state: IntArray,
+    work: IntArray,
+) -> int:
+    """Take what the headers of the record at hand say; DONE, SLOW, ASK or BROKEN."""
+    if 0 < work[W_SHAPE] == work[F_HEADERS] and _read_same(data, end, pool, code, memory, state, work):
+        work[W_OTHERS] = 0
+        return DONE
+    verdict = _read_all(data, end, pool, code, memory, state, work)
+    if verdict == DONE:
+        # Where each record has other headers than the one before it is not worth it.
+        if work[W_OTHERS] % _PATIENCE == 0:
+            work[W_SHAPE] = _remember(data, end, pool, code, work)
+        work[W_OTHERS] += 1
+    return verdict

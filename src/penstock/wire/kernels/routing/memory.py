@@ -12,7 +12,6 @@ from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray
 from penstock.wire.kernels.routing.texts import same
 from penstock.wire.routing_layout import (
     C_MEMORY,
-    M_HASH,
     M_KIND,
     M_ROW,
     M_SIZE,
@@ -22,6 +21,7 @@ from penstock.wire.routing_layout import (
     X_ASKED,
     X_ASKED_AT,
     X_ASKED_SIZE,
+    X_RECENT,
 )
 
 __all__ = ["TOO_LONG", "UNKNOWN", "recall", "remember"]
@@ -34,6 +34,24 @@ TOO_LONG = -2
 @inner(INT(BYTES, BYTES, INT, INT))
 def _hash(data: ByteArray, pool: ByteArray, text: int, size: int) -> int:
     return murmur2(data, text, text + size) if text >= 0 else murmur2(pool, ~text, ~text + size)
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, INT, INT, INT, INT))
+def _is_at(
+    data: ByteArray,
+    pool: ByteArray,
+    code: IntArray,
+    memory: IntArray,
+    kind: int,
+    text: int,
+    size: int,
+    index: int,
+) -> int:
+    """Say 1 if a row of the memory is that of a text."""
+    if memory[index * M_ROW + M_KIND] != kind:
+        return 0
+    kept = ~(code[C_MEMORY] + index * MEMORY_TEXT)
+    return same(data, pool, text, size, kept, memory[index * M_ROW + M_SIZE])
 
 
 @inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT, INT, INT), inline=False)
@@ -50,13 +68,13 @@ def recall(
     """Give the verdict on a text; UNKNOWN notes it, so that somebody can judge it."""
     if size > MEMORY_TEXT:
         return TOO_LONG
-    hashed = _hash(data, pool, text, size)
-    index = kind * MEMORY_OF_KIND + hashed % MEMORY_OF_KIND
-    row = index * M_ROW
-    if memory[row + M_HASH] == hashed and memory[row + M_KIND] == kind:
-        kept = ~(code[C_MEMORY] + index * MEMORY_TEXT)
-        if same(data, pool, text, size, kept, memory[row + M_SIZE]):
-            return int(memory[row + M_VERDICT])
+    # Most often it is the one of the record before.
+    index = state[X_RECENT + kind]
+    if not _is_at(data, pool, code, memory, kind, text, size, index):
+        index = kind * MEMORY_OF_KIND + _hash(data, pool, text, size) % MEMORY_OF_KIND
+    if _is_at(data, pool, code, memory, kind, text, size, index):
+        state[X_RECENT + kind] = index
+        return int(memory[index * M_ROW + M_VERDICT])
     state[X_ASKED] = kind
     state[X_ASKED_AT] = text
     state[X_ASKED_SIZE] = size
@@ -68,12 +86,10 @@ def remember(
     text: ByteArray, pool: ByteArray, code: IntArray, memory: IntArray, kind: int, verdict: int
 ) -> int:
     """Note the verdict on a text; give its row."""
-    hashed = murmur2(text, 0, len(text))
-    index = kind * MEMORY_OF_KIND + hashed % MEMORY_OF_KIND
+    index = kind * MEMORY_OF_KIND + murmur2(text, 0, len(text)) % MEMORY_OF_KIND
     row = index * M_ROW
     copy(text, 0, pool, code[C_MEMORY] + index * MEMORY_TEXT, len(text))
     memory[row + M_KIND] = kind
-    memory[row + M_HASH] = hashed
     memory[row + M_SIZE] = len(text)
     memory[row + M_VERDICT] = verdict
     return index

@@ -105,7 +105,7 @@ def _owned(work: IntArray) -> int:
     return int(count)
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INTS, INTS, INTS, INTS), inline=False)
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INTS, INTS), inline=False)
 def _read_event(
     data: ByteArray,
     pool: ByteArray,

@@ -10,8 +10,19 @@ from penstock.wire.kernels.copying import copy
 from penstock.wire.kernels.jit import BYTES, INT, OUT, ByteArray, inner
 from penstock.wire.kernels.utf8 import is_utf8
 from penstock.wire.kernels.varint import byte_at
+from penstock.wire.kernels.words import EACH, MARKS, WORD, bytes_below, equal, short_word, word_at, zero_bytes
 
-__all__ = ["ILLEGAL", "compare", "copy_text", "escape_into", "escaped_size", "judge", "same", "text_byte"]
+__all__ = [
+    "ILLEGAL",
+    "compare",
+    "copy_text",
+    "escape_into",
+    "escaped_size",
+    "is_plain",
+    "judge",
+    "same",
+    "text_byte",
+]
 
 ILLEGAL = -1
 
@@ -52,6 +63,17 @@ def _compare(data: ByteArray, pool: ByteArray, left: int, right: int, size: int)
     return _sign(pool, ~left, pool, ~right, size)
 
 
+@inner(INT(BYTES, BYTES, INT, INT, INT))
+def _equal(data: ByteArray, pool: ByteArray, left: int, right: int, size: int) -> int:
+    if left >= 0:
+        if right >= 0:
+            return equal(data, left, data, right, size)
+        return equal(data, left, pool, ~right, size)
+    if right >= 0:
+        return equal(pool, ~left, data, right, size)
+    return equal(pool, ~left, pool, ~right, size)
+
+
 @inner(INT(BYTES, BYTES, INT, INT, INT, INT), inline=False)
 def compare(data: ByteArray, pool: ByteArray, left: int, size: int, right: int, other: int) -> int:
     """Compare two texts by code point, which in UTF-8 is by byte: negative, zero or positive."""
@@ -64,21 +86,26 @@ def same(data: ByteArray, pool: ByteArray, left: int, size: int, right: int, oth
     """Say 1 if two texts are equal; null equals null."""
     if size != other:
         return 0
-    return int(size <= 0 or _compare(data, pool, left, right, size) == 0)
+    return int(size <= 0 or _equal(data, pool, left, right, size) != 0)
 
 
-@inner(INT(BYTES, INT, INT), boundscheck=False, inline=False)
-def _plain(data: ByteArray, pos: int, end: int) -> int:
-    """Count quotes and backslashes in a range that is checked once; ILLEGAL if it is not plain ASCII."""
-    if pos < 0 or end > len(data):
-        raise IndexError("range leaves its array")
-    bad = 0
-    escapes = 0
-    for i in range(pos, end):
-        found = int(data[i])
-        bad |= int(found < _SPACE) | int(found >= _DELETE)
-        escapes += int(found == _QUOTE) | int(found == _BACKSLASH)
-    return ILLEGAL if bad else escapes
+@inner(INT(INT))
+def _odd_bytes(word: int) -> int:
+    """Mark what is no printable ASCII, or what JSON escapes."""
+    quotes = zero_bytes(word ^ _QUOTE * EACH) | zero_bytes(word ^ _BACKSLASH * EACH)
+    return quotes | bytes_below(word, _SPACE) | zero_bytes(word ^ _DELETE * EACH) | word & MARKS
+
+
+@inner(INT(BYTES, INT, INT), inline=False)
+def is_plain(data: ByteArray, pos: int, size: int) -> int:
+    """Say 1 if data[pos:pos+size] is printable ASCII of which JSON escapes nothing."""
+    if size < WORD:
+        spaces = _SPACE * EACH & ~((1 << (8 * size)) - 1)
+        return int(_odd_bytes(short_word(data, pos, size) | spaces) == 0)
+    marks = 0
+    for i in range(0, size - WORD, WORD):
+        marks |= _odd_bytes(word_at(data, pos + i))
+    return int((marks | _odd_bytes(word_at(data, pos + size - WORD))) == 0)
 
 
 @inner(INT(BYTES, INT, INT))
@@ -99,7 +126,7 @@ def _is_legal(point: int) -> int:
 
 @inner(INT(BYTES, INT, INT), inline=False)
 def _judge_any(data: ByteArray, pos: int, end: int) -> int:
-    """Judge a range in which not all is ASCII."""
+    """Judge a range in which something is not plain."""
     if not is_utf8(data, pos, end):
         return ILLEGAL
     escapes = 0
@@ -113,14 +140,12 @@ def _judge_any(data: ByteArray, pos: int, end: int) -> int:
     return escapes
 
 
-@inner(INT(BYTES, BYTES, INT, INT), inline=False)
+@inner(INT(BYTES, BYTES, INT, INT))
 def judge(data: ByteArray, pool: ByteArray, text: int, size: int) -> int:
     """Count the bytes of a text that JSON escapes; ILLEGAL if it is no String of CloudEvents."""
     if text >= 0:
-        escapes = _plain(data, text, text + size)
-        return escapes if escapes >= 0 else _judge_any(data, text, text + size)
-    escapes = _plain(pool, ~text, ~text + size)
-    return escapes if escapes >= 0 else _judge_any(pool, ~text, ~text + size)
+        return 0 if is_plain(data, text, size) else _judge_any(data, text, text + size)
+    return 0 if is_plain(pool, ~text, size) else _judge_any(pool, ~text, ~text + size)
 
 
 @inner(INT(BYTES, BYTES, INT, INT, OUT, INT), inline=False)
