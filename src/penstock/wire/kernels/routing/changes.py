@@ -285,7 +285,7 @@ def _note_cause(code: IntArray, work: IntArray, route: int) -> int:
     return DONE
 
 
-@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INT), inline=False)
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INT))
 def change(
     data: ByteArray,
     pool: ByteArray,

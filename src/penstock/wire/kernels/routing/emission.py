@@ -154,7 +154,7 @@ def _is_partitionkey(data: ByteArray, pool: ByteArray, name: int, size: int) -> 
     return is_text(pool, ~name, size, _PARTITIONKEY)
 
 
-@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT), inline=False)
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT))
 def choose_key(
     data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, route: int
 ) -> int:
@@ -251,7 +251,7 @@ def _write_data(data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray
     return at + 1
 
 
-@inner(INT(BYTES, BYTES, INTS, OUT, INT, INT, INT), inline=False)
+@inner(INT(BYTES, BYTES, INTS, OUT, INT, INT, INT))
 def _write(
     data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray, at: int, length: int, offset: int
 ) -> int:

@@ -105,7 +105,7 @@ def _owned(work: IntArray) -> int:
     return int(count)
 
 
-@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INTS, INTS), inline=False)
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INTS, INTS))
 def _read_event(
     data: ByteArray,
     pool: ByteArray,
@@ -215,7 +215,7 @@ def _measure(
     return DONE
 
 
-@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INTS, INTS, OUT, INTS, INT), inline=False)
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INTS, INTS, OUT, INTS, INT))
 def _route(
     data: ByteArray,
     pool: ByteArray,
