@@ -117,9 +117,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: [item.get_closest_marker(name) is not None for name in ("slow", "server")])
 
 
-# The tests start Spark many times for a few batches each: Java's second compiler would never pay.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
-
 _IN_CI = os.environ.get("CI") == "true"
 
 

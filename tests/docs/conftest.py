@@ -17,20 +17,25 @@ from penstock.embedded.home import penstock_home
 Run = Callable[..., str]
 
 
+SHARED = ("jars", "spark")
+"""What is fetched or made once for a machine."""
+
+
 @pytest.fixture(scope="module")
-def jars() -> Path:
-    """Where the jars are, before a test has a home of its own."""
-    folder = penstock_home() / "jars"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def shared() -> Path:
+    """Where that is, before a test has a home of its own."""
+    for name in SHARED:
+        (penstock_home() / name).mkdir(parents=True, exist_ok=True)
+    return penstock_home()
 
 
 @pytest.fixture
-def shell(jars: Path, isolated_home: Path, tmp_path: Path) -> Iterator[Run]:
+def shell(shared: Path, isolated_home: Path, tmp_path: Path) -> Iterator[Run]:
     """A shell in an empty project, in which `penstock` and `python` are ours."""
     home = tmp_path / "home"
     home.mkdir()
-    (home / "jars").symlink_to(jars)
+    for name in SHARED:
+        (home / name).symlink_to(shared / name)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -43,6 +43,10 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
         "workers are forked with Arrow and the kernels",
     ),
     "spark.sql.streaming.metricsEnabled": ("false", "we report our own metrics"),
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+        "the default starts a process for each rename on a local disk: 100 ms a batch",
+    ),
     "spark.streaming.stopGracefullyOnShutdown": ("true", "a batch that runs is finished"),
     "spark.sql.redaction.options.regex": (
         "(?i)url|jaas|password|secret|token|truststore|keystore",
@@ -52,8 +56,16 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
 }
 """Every setting that we change, with its reason."""
 
-_LOCAL_ONLY = frozenset({"spark.driver.bindAddress", "spark.driver.host", "spark.python.daemon.module"})
-"""A cluster is reached by a real address, and its workers get us with the job, after their daemon."""
+_LOCAL_ONLY = frozenset(
+    {
+        "spark.driver.bindAddress",
+        "spark.driver.host",
+        "spark.python.daemon.module",
+        "spark.sql.streaming.checkpointFileManagerClass",
+    }
+)
+"""A cluster is reached by a real address, its workers get us with the job, after their daemon, and its
+checkpoint is on no local disk."""
 
 _LIGHT = ("-XX:TieredStopAtLevel=1",)
 """Without Java's second compiler: it works hard at each start for code that sees no record."""

@@ -40,7 +40,8 @@ def lean_home() -> Path | None:
     import pyspark
 
     package = Path(pyspark.__file__).absolute().parent
-    home = penstock_home() / "spark" / hashlib.sha256(os.fsencode(package)).hexdigest()[:12]
+    # One name for one folder: the file of shared classes fits only the paths it was made with.
+    home = (penstock_home() / "spark").resolve() / hashlib.sha256(os.fsencode(package)).hexdigest()[:12]
     try:
         home.mkdir(parents=True, exist_ok=True)
         for part in _PARTS:
