@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -54,3 +56,20 @@ def test_a_topic_that_is_not_there_is_an_error(offsets: KafkaOffsets) -> None:
     with pytest.raises(ClusterError, match="missing"):
         offsets.topic_id("missing")
     assert offsets.latest("missing") == {}
+
+
+ASK = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from penstock.brokers.kafka_offsets import KafkaOffsets
+offsets = KafkaOffsets({"bootstrap.servers": sys.argv[1]}, connect_timeout=60)
+with ThreadPoolExecutor(16) as many:
+    print(list(many.map(lambda n: dict(offsets.committed(f"group-{n}", "topic")), range(64))))
+"""
+
+
+def test_coordinators_that_are_still_loading_end_no_process() -> None:
+    with Kafka() as fresh:
+        command = [sys.executable, "-c", ASK, fresh.bootstrap]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, str([{}] * 64)), done.stderr

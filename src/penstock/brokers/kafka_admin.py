@@ -293,22 +293,36 @@ class KafkaAdmin:
             return sum(future.result(self._timeout).offset for future in answers.values())
 
     def _readers(self, topic: str) -> Iterator[str]:
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
         with self._translated("consumer groups"):
             listed = self._client.list_consumer_groups(request_timeout=self._timeout).result(self._timeout)
         names = [group.group_id for group in listed.valid][:MAX_GROUPS]
+        commits = self._when_elected("consumer groups", lambda: self._group_offsets(names))
+        for name, parts in commits.items():
+            if any(part.topic == topic for part in parts):
+                yield name
+
+    def _group_offsets(self, groups: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+        """Give what groups have committed, as confluent-kafka tells it."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+
+        if not groups:
+            return {}
+        # librdkafka (2.16) ends the process when a coordinator refuses OffsetFetch to a client that is no
+        # consumer, as one does that is still loading. It survives the same refusal of DescribeGroups.
+        described = self._client.describe_consumer_groups(list(groups), request_timeout=self._timeout)
+        for future in described.values():
+            try:
+                future.result(self._timeout)
+            except KafkaException as exc:
+                if exc.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
         asked = {
             name: self._client.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(name)], request_timeout=self._timeout
-            )
-            for name in names
+            )[name]
+            for name in groups
         }
-        for name, futures in asked.items():
-            with self._translated(f"group {name}"):
-                answers = [future.result(self._timeout) for future in futures.values()]
-            if any(part.topic == topic for answer in answers for part in answer.topic_partitions):
-                yield name
+        return {name: future.result(self._timeout).topic_partitions for name, future in asked.items()}
 
     # Translating errors
 

@@ -87,19 +87,11 @@ class KafkaGroups(KafkaOffsets):
 
     def commits(self, groups: Sequence[str]) -> Mapping[str, Mapping[Part, int]]:
         """Give the offsets that groups have committed."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
 
         def look() -> Mapping[str, Mapping[Part, int]]:
-            asked = {
-                name: self._client.list_consumer_group_offsets(
-                    [ConsumerGroupTopicPartitions(name)], request_timeout=self._timeout
-                )[name]
-                for name in groups
-            }
-            found = {name: future.result(self._timeout) for name, future in asked.items()}
             return {
-                name: {(part.topic, part.partition): part.offset for part in each.topic_partitions}
-                for name, each in found.items()
+                name: {(part.topic, part.partition): part.offset for part in parts}
+                for name, parts in self._group_offsets(groups).items()
             }
 
         return self._when_elected("consumer groups", look)

@@ -50,13 +50,9 @@ class KafkaOffsets(KafkaAdmin):
 
     def committed(self, group: str, topic: str) -> Offsets:
         """Give what a group has committed for a topic."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
-        asked = [ConsumerGroupTopicPartitions(group)]
 
         def look() -> Offsets:
-            futures = self._client.list_consumer_group_offsets(asked, request_timeout=self._timeout)
-            found = futures[group].result(self._timeout).topic_partitions
+            found = self._group_offsets([group])[group]
             return {part.partition: part.offset for part in found if part.topic == topic and part.offset >= 0}
 
         return self._when_elected(f"group {group}", look)
