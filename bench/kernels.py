@@ -109,7 +109,7 @@ class Sides:
             sent.buffer,
             sent.start,
             sent.end,
-            producer_name=b"bench",
+            producer_name=np.frombuffer(b"bench", np.uint8),
             producer_id=1,
             sequence_id=1,
             num_messages=sent.num_messages,

@@ -29,8 +29,9 @@ from penstock.pipeline.typed.check import ContractCheck
 from penstock.pipeline.typed.form import Form
 from penstock.wire import routing_layout as at
 from penstock.wire.buffer import as_array
-from penstock.wire.kernels import ByteArray, IntArray, partition_of, varint_size, write_varint
+from penstock.wire.kernels import ByteArray, IntArray, varint_size, write_varint
 from penstock.wire.kernels.copying import copy
+from penstock.wire.kernels.hashing import partition_of
 from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, inner, kernel
 from penstock.wire.kernels.json import FIELDS, NUMBER, STRING, value_end
 from penstock.wire.kernels.json_values import read_decimal

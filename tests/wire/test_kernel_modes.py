@@ -38,7 +38,7 @@ def python(code: str, **environment: str) -> str:
 
 def test_a_second_process_compiles_nothing() -> None:
     python(_ALL)
-    assert python(_ALL + "print(k.cache_misses(), len(kernels()) > 50)") == "0 True"
+    assert python(_ALL + "print(k.cache_misses(), len(kernels()) > 30)") == "0 True"
 
 
 def test_kernels_compile_without_any_folder_for_a_cache() -> None:

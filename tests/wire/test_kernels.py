@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.wire import kernels as k
 from penstock.wire.buffer import as_array
+from penstock.wire.kernels import hashing
 from penstock.wire.kernels.varint import unzigzag, zigzag
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -122,8 +123,8 @@ def test_base64_is_read_only_in_its_one_form(text: bytes) -> None:
 @given(st.binary(max_size=40))
 def test_murmur2_is_that_of_another_client(data: bytes) -> None:
     array = as_array(data)
-    assert k.murmur2(array, 0, len(data)) == aiokafka_murmur2(data) & 0xFFFFFFFF
-    assert k.partition_of(array, 0, len(data), 7) == (aiokafka_murmur2(data) & 0x7FFFFFFF) % 7
+    assert hashing.murmur2(array, 0, len(data)) == aiokafka_murmur2(data) & 0xFFFFFFFF
+    assert hashing.partition_of(array, 0, len(data), 7) == (aiokafka_murmur2(data) & 0x7FFFFFFF) % 7
 
 
 @given(st.binary(max_size=100), st.binary(max_size=20))

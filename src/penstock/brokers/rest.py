@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
 from penstock.config.secret import mask_address
 from penstock.errors import AccessDenied, ClusterError, ConfigError, MissingExtra, Unreachable
 
-__all__ = ["Answer", "Rest", "tls_context"]
+__all__ = ["Answer", "Rest", "public_tls", "tls_context"]
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_REDIRECTS: Final = 5
@@ -71,8 +72,8 @@ class Rest:
         self._headers = {"Accept": f"{media_type}, application/json", "Content-Type": media_type}
         if authorization is not None:
             self._headers["Authorization"] = authorization
-        verify: ssl.SSLContext | bool = True if tls is None else tls
-        self._client = httpx.Client(verify=verify, timeout=httpx.Timeout(timeout, connect=connect_timeout))
+        timeouts = httpx.Timeout(timeout, connect=connect_timeout)
+        self._client = httpx.Client(verify=public_tls() if tls is None else tls, timeout=timeouts)
 
     def call(self, method: str, path: str, value: Any = None, *, base: str | None = None) -> Answer:
         """Send a request; an answer of any status but 5xx is returned for the caller to judge.
@@ -165,6 +166,14 @@ def _parse(raw: bytes) -> Any:
         return json.loads(raw) if raw else None
     except (ValueError, RecursionError):
         return None
+
+
+@cache
+def public_tls() -> ssl.SSLContext:
+    """Give the TLS settings for the authorities that everybody knows; to read them takes a while, so once."""
+    import httpx
+
+    return httpx.create_ssl_context()
 
 
 def tls_context(

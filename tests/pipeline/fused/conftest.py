@@ -32,7 +32,7 @@ from penstock.pipeline.typed.form import Form
 from penstock.record import Header, KafkaRecord
 from penstock.wire.buffer import as_array
 from penstock.wire.kafka.batch_body import BatchBody, framed
-from penstock.wire.kernels import partition_of
+from penstock.wire.kernels.hashing import partition_of
 from penstock.wire.kernels.records import record_starts
 
 CONDITIONS = [

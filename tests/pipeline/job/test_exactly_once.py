@@ -131,18 +131,20 @@ def test_loops_that_are_killed_write_nothing_twice(project: Make) -> None:
 
 def kill_loops(project: Make, rounds: int, each: int = 4000) -> None:
     """Kill a loop while it works on what has just come, several times."""
-    moments, events = random.Random(rounds), events_with_poison((rounds + 1) * each)
+    more = each // 4
+    total = rounds * (each + more) + each
+    moments, events = random.Random(rounds), events_with_poison(total)
     shop = project().create(partitions=2).write()
     for _ in range(rounds):
         shop.produce(islice(events, each))
         running = shop.spawn("run", "--engine", "loop")
         running.until(r"batch \d+ ")
-        shop.produce(islice(events, each // 4))
+        shop.produce(islice(events, more))
         threading.Event().wait(moments.random() * 0.2)
         the_driver(running)
     shop.produce(events)
     finished(shop, "loop")
-    assert_every_event_is_there_once(shop, (rounds + 1) * each)
+    assert_every_event_is_there_once(shop, total)
 
 
 def test_a_second_loop_takes_over_and_the_first_says_so(project: Make) -> None:

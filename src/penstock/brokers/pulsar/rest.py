@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.brokers.rest import MAX_BYTES, MAX_REDIRECTS, Answer, Rest
+from penstock.brokers.rest import MAX_BYTES, MAX_REDIRECTS, Answer, Rest, public_tls
 from penstock.config.secret import Secret
 from penstock.errors import ClusterError, ConfigError, Unreachable
 
@@ -45,7 +45,7 @@ class AsyncRest(Rest):
 
         self._client.close()
         self._token = token
-        self._requests = httpx.AsyncClient(verify=True if tls is None else tls, timeout=timeout)
+        self._requests = httpx.AsyncClient(verify=tls or public_tls(), timeout=timeout)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -30,7 +30,7 @@ from penstock.wire.kernels import (
     decode_base64,
     encode_base64,
     is_utf8,
-    kernel,
+    part,
     uvarint_size,
     varint_size,
     write_uvarint,
@@ -65,7 +65,7 @@ _PROPERTY = 0x0A
 _UNESCAPED = types.UniTuple(INT, 3)
 
 
-@kernel(INT(BYTES, INT, INT))
+@part(INT(BYTES, INT, INT))
 def _is_marked(data: ByteArray, pos: int, end: int) -> int:
     if end - pos < _MARK_SIZE or byte_at(data, pos) != byte_at(_MARK, 0):
         return 0
@@ -75,7 +75,7 @@ def _is_marked(data: ByteArray, pos: int, end: int) -> int:
     return 1
 
 
-@kernel(INT(BYTES, INT, INT, INT, INT))
+@part(INT(BYTES, INT, INT, INT, INT))
 def escape_of(data: ByteArray, name: int, name_size: int, value: int, value_size: int) -> int:
     """Choose the letter for a header, PLAIN if it needs none; a size of -1 is a null value."""
     letter = PLAIN
@@ -90,19 +90,19 @@ def escape_of(data: ByteArray, name: int, name_size: int, value: int, value_size
     return letter
 
 
-@kernel(INT(INT, INT))
+@part(INT(INT, INT))
 def _escaped_name_size(letter: int, size: int) -> int:
     if letter == PLAIN:
         return size
     return _ESCAPE_SIZE + (size if letter & _CAPITAL else base64_size(size))
 
 
-@kernel(INT(INT, INT))
+@part(INT(INT, INT))
 def _escaped_value_size(letter: int, size: int) -> int:
     return base64_size(size) if letter | _CAPITAL == _B else max(size, 0)
 
 
-@kernel(INT(INT, INT, INT))
+@part(INT(INT, INT, INT))
 def property_size(letter: int, name_size: int, value_size: int) -> int:
     """Give the size of the KeyValue message for a header, without its own tag and length."""
     name = _escaped_name_size(letter, name_size)
@@ -110,7 +110,7 @@ def property_size(letter: int, name_size: int, value_size: int) -> int:
     return 2 + uvarint_size(name) + name + uvarint_size(value) + value
 
 
-@kernel(INT(BYTES, INT, INT, INT, INT, INT, OUT, INT))
+@part(INT(BYTES, INT, INT, INT, INT, INT, OUT, INT))
 def write_property(
     data: ByteArray,
     letter: int,
@@ -142,7 +142,7 @@ def write_property(
     return copy(data, value, out, at, max(value_size, 0))
 
 
-@kernel(_UNESCAPED(BYTES, INT, INT, INT, INT))
+@part(_UNESCAPED(BYTES, INT, INT, INT, INT))
 def unescape(data: ByteArray, name: int, name_size: int, value: int, value_size: int) -> tuple[int, int, int]:
     """Recognise an escaped property: its letter, the sizes of the header's name and value."""
     if name_size < _ESCAPE_SIZE or _is_marked(data, name, name + name_size) == 0:
@@ -163,13 +163,13 @@ def unescape(data: ByteArray, name: int, name_size: int, value: int, value_size:
     return letter, real_name, -1 if kind == _N else real_value
 
 
-@kernel(INT(INT, INT))
+@part(INT(INT, INT))
 def header_size(name_size: int, value_size: int) -> int:
     """Give the size of a Kafka record header; a value size of -1 is null."""
     return varint_size(name_size) + name_size + varint_size(value_size) + max(value_size, 0)
 
 
-@kernel(INT(BYTES, INT, INT, INT, INT, INT, OUT, INT))
+@part(INT(BYTES, INT, INT, INT, INT, INT, OUT, INT))
 def write_header(
     data: ByteArray,
     letter: int,

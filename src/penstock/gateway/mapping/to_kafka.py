@@ -23,6 +23,7 @@ from penstock.wire.kernels import (
     copy,
     decode_base64,
     kernel,
+    part,
     read_field,
     varint_size,
     write_varint,
@@ -117,7 +118,7 @@ ENTRY = _table(
 """Where MessageMetadata, the head of a message that is not in a batch, says the same."""
 
 
-@kernel(INT(INTS))
+@part(INT(INTS))
 def _forget(said: IntArray) -> int:
     """Clear what the message before has said."""
     for slot in range(_PAYLOAD_SIZE, _SLOTS):
@@ -129,7 +130,7 @@ def _forget(said: IntArray) -> int:
     return 0
 
 
-@kernel(INT(BYTES, INT, INT, INTS, INTS))
+@part(INT(BYTES, INT, INT, INTS, INTS))
 def _property(data: ByteArray, pos: int, end: int, said: IntArray, room: IntArray) -> int:
     """Remember one KeyValue of data[pos:end] in `room`; give `end` or an error."""
     row = said[_HEADERS] * _PER_HEADER
@@ -156,7 +157,7 @@ def _property(data: ByteArray, pos: int, end: int, said: IntArray, room: IntArra
     return pos
 
 
-@kernel(INT(BYTES, INT, INT, BYTES, INTS, INTS))
+@part(INT(BYTES, INT, INT, BYTES, INTS, INTS))
 def _listen(data: ByteArray, pos: int, end: int, table: ByteArray, said: IntArray, room: IntArray) -> int:
     """Take in the metadata data[pos:end] of one message; give `end` or an error."""
     _forget(said)
@@ -176,7 +177,7 @@ def _listen(data: ByteArray, pos: int, end: int, table: ByteArray, said: IntArra
     return pos
 
 
-@kernel(INT(BYTES, INTS))
+@part(INT(BYTES, INTS))
 def _choose_key(data: ByteArray, said: IntArray) -> int:
     """Leave the key in the slots of the partition key, decoded size included; give 0 or an error."""
     if said[_ORDERING_SIZE] >= 0:
@@ -193,7 +194,7 @@ def _choose_key(data: ByteArray, said: IntArray) -> int:
     return 0
 
 
-@kernel(INT(BYTES, INTS, OUT, INT))
+@part(INT(BYTES, INTS, OUT, INT))
 def _write_key(data: ByteArray, said: IntArray, out: ByteArray, at: int) -> int:
     at = write_varint(out, at, said[_KEY_SIZE])
     if said[_KEY_SIZE] >= 0 and said[_KEY_IS_BASE64]:
@@ -201,7 +202,7 @@ def _write_key(data: ByteArray, said: IntArray, out: ByteArray, at: int) -> int:
     return copy(data, said[_KEY], out, at, max(said[_KEY_SIZE], 0))
 
 
-@kernel(INT(INTS, INT))
+@part(INT(INTS, INT))
 def _timestamp(said: IntArray, publish_time: int) -> int:
     """Choose the time of a record and take it into the facts."""
     # "Event time has higher priority." Kafka has no times before 0: they mean that there is none.
@@ -212,7 +213,7 @@ def _timestamp(said: IntArray, publish_time: int) -> int:
     return int(timestamp - said[BASE_TIMESTAMP])
 
 
-@kernel(INT(BYTES, BYTES, INT, INT, INT, INTS, INTS, OUT, INT))
+@part(INT(BYTES, BYTES, INT, INT, INT, INTS, INTS, OUT, INT))
 def _write_record(
     head: ByteArray,
     body: ByteArray,
@@ -252,7 +253,7 @@ def _write_record(
     return at
 
 
-@kernel(INT(INTS))
+@part(INT(INTS))
 def _begin(said: IntArray) -> int:
     said[MESSAGE] = 0
     said[KEPT] = 0

@@ -21,6 +21,7 @@ from penstock.wire.kernels import (
     copy,
     encode_base64,
     kernel,
+    part,
     read_varint,
     write_u32,
     write_uvarint,
@@ -79,7 +80,7 @@ _HEADER_SLACK = 32
 _TRIPLE = types.UniTuple(INT, 3)
 
 
-@kernel(PAIR(BYTES, INT, INT))
+@part(PAIR(BYTES, INT, INT))
 def _read_size(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
     """Read the length of a key or value, -1 for null, and check that so much is there."""
     size, pos = read_varint(data, pos, end)
@@ -88,27 +89,27 @@ def _read_size(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
     return size, pos
 
 
-@kernel(INT(INT, INT))
+@part(INT(INT, INT))
 def _behind(pos: int, size: int) -> int:
     """Step over a key or value; an error stays one."""
     return pos + max(size, 0) if pos >= 0 else pos
 
 
-@kernel(INT(INT, INT))
+@part(INT(INT, INT))
 def _sum_overflows(base: int, delta: int) -> int:
     if delta > 0:
         return int(base > _HIGHEST - delta)
     return int(base < _LOWEST - delta)
 
 
-@kernel(INT(INT, INT, INT))
+@part(INT(INT, INT, INT))
 def _check_head(delta: int, expected: int, overflows: int) -> int:
     if delta != expected:
         return BAD_OFFSET
     return BAD_TIMESTAMP if overflows else 0
 
 
-@kernel(_TRIPLE(BYTES, INT, INT, INT, OUT, INT))
+@part(_TRIPLE(BYTES, INT, INT, INT, OUT, INT))
 def _properties(
     data: ByteArray, pos: int, stop: int, count: int, out: ByteArray, at: int
 ) -> tuple[int, int, int]:
@@ -126,7 +127,7 @@ def _properties(
     return (0, pos, at) if pos == stop else (TRAILING, pos, at)
 
 
-@kernel(INT(BYTES, INT, INT, INT, INT, OUT, INT))
+@part(INT(BYTES, INT, INT, INT, INT, OUT, INT))
 def _fields(
     data: ByteArray, key: int, key_size: int, value_size: int, timestamp: int, out: ByteArray, at: int
 ) -> int:
@@ -156,7 +157,7 @@ def _fields(
     return at
 
 
-@kernel(PAIR(BYTES, INT, INT, INT, INT, OUT, INT, INTS))
+@part(PAIR(BYTES, INT, INT, INT, INT, OUT, INT, INTS))
 def _record(
     data: ByteArray, pos: int, end: int, index: int, base: int, out: ByteArray, at: int, facts: IntArray
 ) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from penstock.wire.kernels import (
     byte_at,
     copy,
     kernel,
+    part,
     read_varint,
     varint_size,
     write_varint,
@@ -44,7 +45,7 @@ _GROWTH: Final = 16
 _SMALLEST_RECORD: Final = 7
 
 
-@kernel(INT(BYTES, INT, INT))
+@part(INT(BYTES, INT, INT))
 def _is_name(data: ByteArray, pos: int, size: int) -> int:
     if size != _NAME_SIZE:
         return 0
@@ -57,7 +58,7 @@ def _is_name(data: ByteArray, pos: int, size: int) -> int:
     return 1
 
 
-@kernel(PAIR(BYTES, INT, INT))
+@part(PAIR(BYTES, INT, INT))
 def _sized(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
     """Step over something with its size in front, -1 for null; give the size and the position behind."""
     if pos < 0:
@@ -68,7 +69,7 @@ def _sized(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
     return size, pos + max(size, 0)
 
 
-@kernel(PAIR(BYTES, INT, INT))
+@part(PAIR(BYTES, INT, INT))
 def _header(data: ByteArray, pos: int, stop: int) -> tuple[int, int]:
     """Step over a header; give whether it is ours, and the position behind it."""
     size, value = _sized(data, pos, stop)
@@ -79,7 +80,7 @@ def _header(data: ByteArray, pos: int, stop: int) -> tuple[int, int]:
     return ours, behind
 
 
-@kernel(PAIR(BYTES, INT, INT, INT))
+@part(PAIR(BYTES, INT, INT, INT))
 def _kept(data: ByteArray, pos: int, stop: int, count: int) -> tuple[int, int]:
     """Count the headers that are kept, and their bytes; an error instead of the bytes."""
     kept = size = 0
@@ -94,7 +95,7 @@ def _kept(data: ByteArray, pos: int, stop: int, count: int) -> tuple[int, int]:
     return (kept, size) if pos == stop else (0, _BAD)
 
 
-@kernel(INT(BYTES, INT, INT, INT, OUT, INT))
+@part(INT(BYTES, INT, INT, INT, OUT, INT))
 def _copy_kept(data: ByteArray, pos: int, stop: int, count: int, out: ByteArray, at: int) -> int:
     for _ in range(count):
         ours, behind = _header(data, pos, stop)
@@ -104,7 +105,7 @@ def _copy_kept(data: ByteArray, pos: int, stop: int, count: int, out: ByteArray,
     return at
 
 
-@kernel(INT(BYTES, INT, INT))
+@part(INT(BYTES, INT, INT))
 def _headers_at(data: ByteArray, pos: int, stop: int) -> int:
     """Give where the count of the headers is, of a record whose attributes are at `pos`."""
     # KIP-98: attributes, timestamp delta, offset delta, key, value, headers.
@@ -116,7 +117,7 @@ def _headers_at(data: ByteArray, pos: int, stop: int) -> int:
     return pos
 
 
-@kernel(PAIR(BYTES, INT, INT, BYTES, OUT, INT))
+@part(PAIR(BYTES, INT, INT, BYTES, OUT, INT))
 def _stamp_record(
     data: ByteArray, pos: int, end: int, own: ByteArray, out: ByteArray, at: int
 ) -> tuple[int, int]:

@@ -17,7 +17,8 @@ from penstock.pipeline.size import BATCH
 from penstock.record import Headers, KafkaRecord
 from penstock.wire.buffer import as_array
 from penstock.wire.kafka.batch_body import BatchBody
-from penstock.wire.kernels import ByteArray, IntArray, partition_of
+from penstock.wire.kernels import ByteArray, IntArray
+from penstock.wire.kernels.hashing import partition_of
 from penstock.wire.kernels.routing.boxes import (
     B_CAPACITY,
     B_FULL,

@@ -30,6 +30,7 @@ from penstock.wire.kernels import (
     IntArray,
     byte_at,
     kernel,
+    part,
     read_uvarint,
 )
 
@@ -105,7 +106,7 @@ def _one(kind: Any, name: str | None, flexible: bool, at: int) -> list[tuple[int
     return [(_COMPACT if flexible else _CLASSIC[name], 0)]
 
 
-@kernel(INT(BYTES, INT, INT, INT))
+@part(INT(BYTES, INT, INT, INT))
 def _number(data: ByteArray, pos: int, end: int, size: int) -> int:
     """Read a signed number of `size` bytes; -2, which no length is, if it is not there."""
     if size > end - pos:
@@ -118,7 +119,7 @@ def _number(data: ByteArray, pos: int, end: int, size: int) -> int:
     return value
 
 
-@kernel(INT(BYTES, INT, INT))
+@part(INT(BYTES, INT, INT))
 def _skip_tags(data: ByteArray, pos: int, end: int) -> int:
     count, pos = read_uvarint(data, pos, end)
     if count < 0 or count > end - pos:
@@ -132,7 +133,7 @@ def _skip_tags(data: ByteArray, pos: int, end: int) -> int:
     return pos
 
 
-@kernel(PAIR(BYTES, INT, INT, INT))
+@part(PAIR(BYTES, INT, INT, INT))
 def _read_length(data: ByteArray, pos: int, end: int, operation: int) -> tuple[int, int]:
     """Read a length, 0 for null, and check that so much is left."""
     if operation in (_COMPACT, _COMPACT_ARRAY):
@@ -147,7 +148,7 @@ def _read_length(data: ByteArray, pos: int, end: int, operation: int) -> tuple[i
     return max(value, 0), pos
 
 
-@kernel(INT(BYTES, INT, INT, INT, INTS))
+@part(INT(BYTES, INT, INT, INT, INTS))
 def _enter(data: ByteArray, end: int, operation: int, behind: int, state: IntArray) -> int:
     """Begin an array, or go behind it if it is empty."""
     count, state[_POS] = _read_length(data, state[_POS], end, operation)
@@ -160,7 +161,7 @@ def _enter(data: ByteArray, end: int, operation: int, behind: int, state: IntArr
     return 0
 
 
-@kernel(INT(INTS, INT))
+@part(INT(INTS, INT))
 def _repeat(state: IntArray, first: int) -> int:
     """Go back to the first step of the innermost array until its elements are through."""
     loop = _LEFT + state[_LOOPS] - 1
@@ -172,7 +173,7 @@ def _repeat(state: IntArray, first: int) -> int:
     return 0
 
 
-@kernel(INT(BYTES, INT, INTS, INTS))
+@part(INT(BYTES, INT, INTS, INTS))
 def _cut(data: ByteArray, end: int, state: IntArray, cuts: IntArray) -> int:
     """Step over a section of tagged fields, and note where it is if it is not empty."""
     pos = state[_POS]
@@ -184,7 +185,7 @@ def _cut(data: ByteArray, end: int, state: IntArray, cuts: IntArray) -> int:
     return 0
 
 
-@kernel(INT(BYTES, INT, INT, INT, INTS, INTS))
+@part(INT(BYTES, INT, INT, INT, INTS, INTS))
 def _do(data: ByteArray, end: int, operation: int, operand: int, state: IntArray, cuts: IntArray) -> int:
     """Do one step of a program."""
     pos = state[_POS]

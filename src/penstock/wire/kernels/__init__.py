@@ -2,15 +2,15 @@
 
 | module    | what is in it                                                             |
 |-----------|---------------------------------------------------------------------------|
-| jit       | `kernel` and `inner`, the decorators; types of a signature; `cache_misses` |
+| jit       | `kernel`, `part`, `inner`, the decorators; types; `cache_misses`           |
 | varint    | `read_varint`, `write_varint` (zigzag), `read_uvarint`, `write_uvarint`    |
 | words     | eight bytes at a time: `word_at`, `put_word`, tests of all eight           |
 | copying   | `copy` of a range, `write_u32`                                            |
 | protobuf  | `read_field`, `scan`: fields of a message without objects                 |
 | utf8      | `is_utf8`                                                                 |
 | base64    | `encode_base64`, `decode_base64` and their sizes                          |
-| hashing   | `murmur2`, `partition_of`: Kafka's default partitioner                    |
 | checksum  | `crc32c` of a buffer, by instruction; `crc32c_range` inside kernels       |
+| hashing   | `murmur2`, `partition_of`: Kafka's partitioner; loaded by its users only   |
 | json      | `scan_json`: whole values validated, paths found; loaded by its users only |
 | records   | the records of a Kafka batch, where they stand; loaded by its users only   |
 | sha256    | `sha256_hex`; loaded by its users only                                    |
@@ -28,7 +28,6 @@ from penstock.wire.kernels import jit
 from penstock.wire.kernels.base64 import base64_decoded_size, base64_size, decode_base64, encode_base64
 from penstock.wire.kernels.checksum import crc32c, crc32c_range
 from penstock.wire.kernels.copying import copy, write_u32
-from penstock.wire.kernels.hashing import murmur2, partition_of
 from penstock.wire.kernels.jit import (
     BYTES,
     INT,
@@ -39,6 +38,7 @@ from penstock.wire.kernels.jit import (
     IntArray,
     cache_misses,
     kernel,
+    part,
 )
 from penstock.wire.kernels.protobuf import BAD_FIELD, read_field, scan
 from penstock.wire.kernels.utf8 import is_utf8
@@ -77,8 +77,7 @@ __all__ = [
     "is_utf8",
     "jit",
     "kernel",
-    "murmur2",
-    "partition_of",
+    "part",
     "read_field",
     "read_uvarint",
     "read_varint",

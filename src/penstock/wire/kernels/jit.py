@@ -37,6 +37,7 @@ __all__ = [
     "inner",
     "kernel",
     "kernels",
+    "part",
 ]
 
 ByteArray = NDArray[np.uint8]
@@ -86,6 +87,11 @@ def inner(
     """
     options = _OPTIONS | _NO_WRAPPERS | {"boundscheck": boundscheck, "forceinline": False}
     return _maker(_insert if inline else _postpone, signature, options)
+
+
+def part(signature: Any) -> Callable[[_Function], _Function]:
+    """Make a part of kernels that the compiler puts into each of them; like `inner` it is never loaded."""
+    return _maker(_postpone, signature, _OPTIONS | _NO_WRAPPERS | {"boundscheck": True})
 
 
 def _maker(

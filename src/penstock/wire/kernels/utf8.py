@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from penstock.wire.kernels.jit import BYTES, INT, ByteArray, kernel
+from penstock.wire.kernels.jit import BYTES, INT, ByteArray, kernel, part
 from penstock.wire.kernels.varint import byte_at
 from penstock.wire.kernels.words import MARKS, WORD, short_word, word_at
 
 __all__ = ["is_utf8"]
 
 
-@kernel(INT(INT))
+@part(INT(INT))
 def _length(lead: int) -> int:
     """Give the length of a sequence by its first byte; 0 if none begins so."""
     if lead < 0x80:
@@ -23,7 +23,7 @@ def _length(lead: int) -> int:
     return 4 if lead < 0xF5 else 0
 
 
-@kernel(INT(INT, INT))
+@part(INT(INT, INT))
 def _second_fits(lead: int, second: int) -> int:
     """Check the second byte, whose range depends on the first (table 3-7)."""
     low = 0x80
@@ -39,7 +39,7 @@ def _second_fits(lead: int, second: int) -> int:
     return int(low <= second <= high)
 
 
-@kernel(INT(BYTES, INT, INT))
+@part(INT(BYTES, INT, INT))
 def _is_ascii(data: ByteArray, pos: int, end: int) -> int:
     """Say 1 if data[pos:end] is ASCII."""
     size = end - pos

@@ -23,6 +23,7 @@ from penstock.wire.kernels import (
     byte_at,
     copy,
     kernel,
+    part,
     scan,
     uvarint_size,
     write_u32,
@@ -70,7 +71,7 @@ _OF_MESSAGE = _table({(1, 0): OWNER, (2, _LENGTH): ID, (3, 0): REDELIVERIES})
 _OF_ID = _table({(1, 0): LEDGER, (2, 0): ENTRY, (3, 0): PARTITION, (4, 0): BATCH_INDEX})
 
 
-@kernel(PAIR(BYTES, INT, INT))
+@part(PAIR(BYTES, INT, INT))
 def _read_u32(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
     if pos < 0 or end - pos < 4:
         return 0, TRUNCATED
@@ -147,7 +148,7 @@ _OF_METADATA = _table(
 )
 
 
-@kernel(INT(BYTES, INT, INT))
+@part(INT(BYTES, INT, INT))
 def _magic(data: ByteArray, pos: int, end: int) -> int:
     """Give the second byte of a magic number at data[pos], 0 if there is none."""
     if end - pos < 2 or byte_at(data, pos) != _MAGIC_HIGH:
@@ -179,13 +180,13 @@ def read_entry(data: ByteArray, pos: int, end: int, found: IntArray) -> int:
     return scan(data, pos, pos + size, _OF_METADATA, found)
 
 
-@kernel(INT(INT))
+@part(INT(INT))
 def _field_size(value: int) -> int:
     """Give the size of a varint field with a number below 16, tag included; 0 if it is left out."""
     return 0 if value < 0 else 1 + uvarint_size(value)
 
 
-@kernel(INT(OUT, INT, INT, INT))
+@part(INT(OUT, INT, INT, INT))
 def _write_field(out: ByteArray, at: int, tag: int, value: int) -> int:
     if value < 0:
         return at
@@ -193,7 +194,7 @@ def _write_field(out: ByteArray, at: int, tag: int, value: int) -> int:
     return write_uvarint(out, at + 1, value)
 
 
-@kernel(INT(OUT, INT, INT, INT, INT, INT, INT))
+@part(INT(OUT, INT, INT, INT, INT, INT, INT))
 def _write_command(
     out: ByteArray, at: int, size: int, producer_id: int, sequence_id: int, messages: int, highest: int
 ) -> int:
@@ -208,7 +209,7 @@ def _write_command(
     return _write_field(out, at, 6 << 3, highest)
 
 
-@kernel(INT(OUT, INT, BYTES, INT, INT, INT, INT, INT, INT))
+@part(INT(OUT, INT, BYTES, INT, INT, INT, INT, INT, INT))
 def _write_metadata(
     out: ByteArray,
     at: int,
