@@ -4,7 +4,8 @@ Every side does the same with the same records on one real Kafka: the sides take
 thrown away, every figure is the median of the others. Sides inside Spark share one warm JVM and the whole
 query is counted; the others are processes of their own, counted from their first output on. CPU is user and
 system time of the process tree, the broker's left out. Latency is from the producer to a reader that sees
-only what is committed. The Go side runs if `go` is there and can get its modules.
+only what is committed, beside that of the same two without anything between them. The Go side runs if `go` is
+there and can get its modules.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ from pipeline import (
     watched,
     write_pipeline,
 )
+from quiet import settled
 from table import Report
 
 PEER = Path(__file__).parent / "peers" / "fused"
 WHOLE = 1_000_000_000
 """Offsets of a batch that holds everything."""
+AT_LEAST_ONCE = "loop, --at-least-once"
 
 
 # Inside Spark
@@ -126,15 +129,25 @@ def go_binary(folder: Path) -> Path | None:
 def seen_by_a_reader(broker: Broker, seconds: float, *words: str) -> list[float]:
     """Send 100 records a second through the loop; give the milliseconds until a reader has each."""
     with broker.topic(1) as source, broker.topic(1) as target, loop_process(broker, source, target, *words):
-        options = {"bootstrap.servers": broker.bootstrap, "group.id": "seen", "fetch.wait.max.ms": 50}
-        consumer = Consumer({**options, "log_level": 0})
-        consumer.assign([TopicPartition(target, 0, 0)])
-        warm = 5.0
-        sender = threading.Thread(target=_send, args=(broker, source, warm + seconds))
-        sender.start()
-        taken = list(_taken(consumer, int((warm + seconds) * TRICKLE)))
-        sender.join()
-        consumer.close()
+        return _seen(broker, source, target, seconds)
+
+
+def seen_directly(broker: Broker, seconds: float) -> list[float]:
+    """Do the same with nothing between producer and reader: what the machine itself takes."""
+    with broker.topic(1) as topic:
+        return _seen(broker, topic, topic, seconds)
+
+
+def _seen(broker: Broker, source: str, target: str, seconds: float) -> list[float]:
+    options = {"bootstrap.servers": broker.bootstrap, "group.id": "seen", "fetch.wait.max.ms": 50}
+    consumer = Consumer({**options, "log_level": 0})
+    consumer.assign([TopicPartition(target, 0, 0)])
+    warm = 5.0
+    sender = threading.Thread(target=_send, args=(broker, source, warm + seconds))
+    sender.start()
+    taken = list(_taken(consumer, int((warm + seconds) * TRICKLE)))
+    sender.join()
+    consumer.close()
     return taken[int(warm * TRICKLE) :]
 
 
@@ -171,6 +184,7 @@ class Bench:
     broker: Broker
     spark: InSpark
     go: Path | None
+    kafka_pid: int
     found: dict[str, list[Round]] = field(default_factory=dict)
 
     def sides(self) -> dict[str, tuple[str, Callable[[], Round]]]:
@@ -181,7 +195,7 @@ class Bench:
             "fused, one batch": ("exactly once", lambda: spark.job("fused", WHOLE)),
             "fused, 50 000 a batch": ("exactly once", lambda: spark.job("fused", 50_000)),
             "loop": ("exactly once", self._loop()),
-            "loop, --at-least-once": ("at least once", self._loop("--at-least-once")),
+            AT_LEAST_ONCE: ("at least once", self._loop("--at-least-once")),
         }
         if go is not None:
             sides["Go, franz-go"] = ("may lose records", lambda: self._go(go))
@@ -212,6 +226,7 @@ class Bench:
     def throughput(self, rounds: int) -> None:
         for number in range(rounds + 1):
             for name, (_, side) in self.sides().items():
+                settled([self.kafka_pid])
                 one = side()
                 told = f"{name}: {one.rate:,.0f} records/s, {one.cpu:.2f} CPU s per M"
                 sys.stderr.write(f"round {number} of {rounds}, {told}\n")
@@ -240,25 +255,35 @@ class Bench:
         goal("records/s at 500 000 a batch", self.median("fused, 500 000 a batch", "rate"), 350_000)
         if self.go is None:
             return
-        loop, peer = "loop, --at-least-once", "Go, franz-go"
+        loop, peer = AT_LEAST_ONCE, "Go, franz-go"
         rate, cpu = self.median(peer, "rate"), self.median(peer, "cpu")
         goal("rate of one batch against Go", self.median(whole, "rate") / rate, 1.0)
         goal("rate of the loop against Go", self.median(loop, "rate") / rate, 1.5)
         goal("CPU of the loop against Go", self.median(loop, "cpu") / cpu, 0.4, at_least=False)
 
-    def latency(self, seconds: float) -> None:
-        for name, promise, words in (
-            ("loop", "exactly once", ()),
-            ("loop, --at-least-once", "at least once", ("--at-least-once",)),
-        ):
-            cuts = statistics.quantiles(seen_by_a_reader(self.broker, seconds, *words), n=100)
-            self.report.row(
-                f"{name}, {TRICKLE}/s", f"p50 {cuts[49]:.1f} ms", f"p99 {cuts[98]:.1f}", "", "", promise
-            )
+    def latency(self, seconds: float, rounds: int) -> None:
+        found: dict[str, list[float]] = {}
+        for _ in range(rounds):
+            for name, (_, measure) in self._latencies(seconds / rounds).items():
+                settled([self.kafka_pid])
+                found.setdefault(name, []).extend(measure())
+        for name, (promise, _) in self._latencies(seconds).items():
+            cuts = statistics.quantiles(found[name], n=100)
+            shown = f"p50 {cuts[49]:.1f} ms", f"p99 {cuts[98]:.1f}"
+            self.report.row(f"{name}, {TRICKLE}/s", *shown, "", "", promise)
             self.report.figure(f"{name} p50 ms", cuts[49])
             self.report.figure(f"{name} p99 ms", cuts[98])
-        self.report.goal("p50 of the loop at least once, ms", cuts[49], 2.0, at_least=False)
-        self.report.goal("p99 of the loop at least once, ms", cuts[98], 8.0, at_least=False)
+        middle, late = (self.report.figures[f"{AT_LEAST_ONCE} {which} ms"] for which in ("p50", "p99"))
+        self.report.goal("p50 of the loop at least once, ms", middle, 2.0, at_least=False)
+        self.report.goal("p99 of the loop at least once, ms", late, 8.0, at_least=False)
+
+    def _latencies(self, seconds: float) -> dict[str, tuple[str, Callable[[], list[float]]]]:
+        seen = seen_by_a_reader
+        return {
+            "nothing between": ("", lambda: seen_directly(self.broker, seconds)),
+            "loop": ("exactly once", lambda: seen(self.broker, seconds)),
+            AT_LEAST_ONCE: ("at least once", lambda: seen(self.broker, seconds, "--at-least-once")),
+        }
 
 
 def main() -> None:
@@ -275,11 +300,13 @@ def main() -> None:
         fill(broker.bootstrap, source, count)
         spark = InSpark(broker, source, count)
         spark.start()
-        stack.callback(spark.session.stop)
-        bench = Bench(report, broker, spark, go)
-        bench.throughput(1 if report.quick else 5)
+        bench = Bench(report, broker, spark, go, kafka.pid or 0)
+        try:
+            bench.throughput(1 if report.quick else 5)
+        finally:
+            spark.session.stop()
         bench.tell()
-        bench.latency(5.0 if report.quick else 30.0)
+        bench.latency(*((5.0, 1) if report.quick else (60.0, 3)))
     report.finish()
 
 

@@ -16,6 +16,7 @@ import socket
 import statistics
 import struct
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,7 @@ from penstock.embedded.kafka import Kafka
 from penstock.embedded.kafka_tools import tool_command
 from penstock.embedded.pulsar import Pulsar
 from penstock.embedded.server import Server
+from quiet import cpu_seconds, settled
 from table import Report
 
 LIMIT = 120.0
@@ -78,18 +80,6 @@ class Side:
 
     def cpu(self) -> dict[str, float]:
         return {name: cpu_seconds(pid) for name, pid in self.processes.items()}
-
-
-def cpu_seconds(pid: int) -> float:
-    """Give the time that a process was on a core, in nanoseconds where the system has a clock for each.
-
-    A tick of ten milliseconds, which is what is counted elsewhere, moves some megabytes.
-    """
-    try:
-        # What clock_getcpuclockid(3) gives on Linux.
-        return time.clock_gettime(~pid << 3 | 2)
-    except OSError:
-        return sum(psutil.Process(pid).cpu_times()[:2])
 
 
 @dataclass
@@ -147,17 +137,34 @@ def latencies(side: Side, topic: str, count: int) -> list[float]:
             on_delivery=lambda error, _: taken.append(1000 * (time.perf_counter() - sent)),
         )
 
-    paced(count, send, lambda: producer.poll(0))
-    producer.flush(LIMIT)
+    with polled(producer):
+        paced(count, send)
+        producer.flush(LIMIT)
     return taken[len(taken) // 10 :]
 
 
-def paced(count: int, send: Callable[[bytes], None], serve: Callable[[], object]) -> None:
+@contextmanager
+def polled(producer: Producer) -> Iterator[None]:
+    """Let a thread wait for acknowledgments, as pulsar-client has one: who sends does not hear them late."""
+    ended = threading.Event()
+
+    def poll() -> None:
+        while not ended.is_set():
+            producer.poll(0.1)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def paced(count: int, send: Callable[[bytes], None]) -> None:
     began = time.perf_counter()
     for number in range(count):
-        while time.perf_counter() < began + number / 500:
-            serve()
-            time.sleep(0.0001)
+        time.sleep(max(0.0, began + number / 500 - time.perf_counter()))
         send(b"x" * 100)
 
 
@@ -287,7 +294,7 @@ class Direct:
                     lambda result, _: taken.append(1000 * (time.perf_counter() - sent)),
                 )
 
-            paced(count, send, lambda: None)
+            paced(count, send)
             producer.flush()
         return taken[len(taken) // 10 :]
 
@@ -352,7 +359,11 @@ class Bench:
                     fetch(side, topic, count)
                     fetch(side, topic, count)
 
+    def _settle(self) -> None:
+        settled({*self.kafka.processes.values(), *self.gateway.processes.values()})
+
     def _one_round(self, side: Side, count: int, value: bytes) -> dict[str, Round]:
+        self._settle()
         if side is self.direct.side:
             with self.gateway.topic() as topic:
                 return {
@@ -388,6 +399,7 @@ class Bench:
         walls: dict[str, list[float]] = {}
         for number in range(self.rounds + 1):
             for side in (self.gateway, self.kafka):
+                self._settle()
                 with side.topic() as topic:
                     one = timed(side, lambda: produce(side, topic, count, b"x" * 100, **options))  # noqa: B023
                 if number:
@@ -405,6 +417,7 @@ class Bench:
         rounds: dict[str, list[Round]] = {}
         for number in range(self.rounds + 1):
             for side in (self.gateway, self.kafka):
+                self._settle()
                 with side.topic() as topic:
                     one = timed(side, lambda: produce(side, topic, count, b"x" * 100, **ALONE))  # noqa: B023
                 if number:
@@ -437,8 +450,10 @@ class Bench:
 
     def _latencies(self, count: int) -> Iterator[tuple[str, list[float]]]:
         for side in (self.gateway, self.kafka):
+            self._settle()
             with side.topic() as topic:
                 yield side.name, latencies(side, topic, count)
+        self._settle()
         with self.gateway.topic() as topic:
             yield "pulsar-client", self.direct.latencies(topic, count)
 

@@ -113,6 +113,9 @@ class Client(asyncio.BufferedProtocol):
         self._await(0)
         for task in self.tasks:
             task.cancel()
+        # We are part of cycles, which are looked for seldom; the memory is not kept until then.
+        self._connection.input.release()
+        self._out.clear()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Give room for what the socket has."""

@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from penstock.config import Context
 from penstock.contract import Contract, ResolvedOperation, resolve, validate
-from penstock.contract.credentials import Connection
-from penstock.contract.finding import Finding, Report, Severity
+from penstock.contract.finding import Report, Severity
 from penstock.contract.node import Node as DocumentNode
-from penstock.contract.places import Place, place_of
 from penstock.errors import InvalidExpression, PenstockError, PipelineError
 from penstock.events.filters import parse_filter, parse_filters
 from penstock.pipeline import rules
+from penstock.pipeline.compiled import CompiledRoute, Pipeline, PipelineCheck
 from penstock.pipeline.document import PipelineDocument, Route, read_pipeline
 from penstock.pipeline.functions.location import locate
 from penstock.pipeline.plan.cesql import parse_cesql
@@ -36,67 +34,14 @@ from penstock.pipeline.plan.route import (
 )
 from penstock.pipeline.plan.sql import parse_sql, syntax_problem
 from penstock.pipeline.pulsar import PULSAR, is_served
+from penstock.pipeline.together import refuse_disagreement, refuse_loops
 from penstock.pipeline.typed.form import unwritable
 
 __all__ = ["CompiledRoute", "Pipeline", "PipelineCheck", "check_pipeline", "load_pipeline"]
 
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 _DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?\Z")
-_OF_THE_SOURCE: Final = ("events", "check", "dialects")
-"""What is done once with a record, before any route."""
 _CONDITIONS: Final = ("where", "filter", "cesql", "sql")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledRoute:
-    """A route, ready for an engine: its plan, its operations, and how it delivers."""
-
-    name: str
-    plan: RoutePlan
-    receive: ResolvedOperation
-    send: tuple[ResolvedOperation, ...]
-    document: Route
-    dead_letter_channel: str
-    backoff_seconds: float
-    sql: str | None = None
-    """A condition in Spark's own SQL, which only the columns engine can do."""
-    unknown_channel: str | None = None
-    """Where structured events of an unregistered format go unchanged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
-    """All routes of a file."""
-
-    path: Path
-    checkpoint: Path
-    engine: str
-    contract: Contract
-    routes: tuple[CompiledRoute, ...]
-    context: Context | None = None
-    on_data_loss: str = "stop"
-    accept_differences: bool = False
-    gateways: Mapping[str, Connection] = field(default_factory=dict)
-    """How servers on Pulsar are reached, once that is known; see `job.gateways`."""
-
-    def place(self, channel: str, near: str) -> Place:
-        """Say where a channel is: on the server `near` if it is there too."""
-        there = self.contract.servers_of(self.contract.channels[channel])
-        found = place_of(self.contract, channel, server=near if near in there else None, context=self.context)
-        return replace(found, connection=self.gateways.get(found.server, found.connection))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineCheck:
-    """What a check found; `pipeline` is None if there is an error."""
-
-    pipeline: Pipeline | None
-    findings: tuple[Finding, ...]
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        """The findings that keep the pipeline from running."""
-        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
 
 
 def load_pipeline(path: str | Path, *, context: Context | None = None) -> Pipeline:
@@ -184,8 +129,8 @@ class _Compiler:
             self.report.add(rules.NO_ROUTES, self.document.at("routes"))
         routes = [self._route(name, route) for name, route in self.document.routes.items()]
         whole = tuple(route for route in routes if route is not None)
-        self._refuse_loops(whole)
-        self._refuse_disagreement(whole)
+        refuse_loops(whole, self.report)
+        refuse_disagreement(whole, self.report)
         return Pipeline(
             path=self.path,
             checkpoint=self.path.parent / self.document.checkpoint,
@@ -302,36 +247,6 @@ class _Compiler:
             return None
         return name
 
-    def _refuse_loops(self, routes: tuple[CompiledRoute, ...]) -> None:
-        """Refuse a route from which an event can come back to where it was received."""
-        edges: dict[tuple[str, str | None], set[tuple[str, str | None]]] = {}
-        for route in routes:
-            targets = {(operation.server, operation.topic) for operation in route.send}
-            edges.setdefault((route.receive.server, route.receive.topic), set()).update(targets)
-        for route in routes:
-            source = (route.receive.server, route.receive.topic)
-            if route.unknown_channel == route.receive.channel:
-                node = route.document.at("unknownFormat")
-                self.report.add(rules.LOOP, node, route=route.name, topic=route.receive.topic)
-            for operation in route.send:
-                if source in _reachable(edges, (operation.server, operation.topic)):
-                    node = route.document.at("send")
-                    self.report.add(rules.LOOP, node, route=route.name, topic=operation.topic)
-
-    def _refuse_disagreement(self, routes: tuple[CompiledRoute, ...]) -> None:
-        """Refuse routes of one source that want it read in different ways."""
-        said: dict[tuple[str, str | None, str], str] = {}
-        for route in routes:
-            for key in _OF_THE_SOURCE:
-                found = getattr(route.document, key)
-                place = route.receive.server, route.receive.topic, key
-                other = said.setdefault(place, found) if found is not None else None
-                if other not in (None, found):
-                    words = {"route": route.name, "field": key, "found": found, "other": other}
-                    self.report.add(
-                        rules.DISAGREEMENT, route.document.at(key), topic=route.receive.topic, **words
-                    )
-
     # The plan
 
     def _plan(self, name: str, route: Route) -> RoutePlan | None:
@@ -430,16 +345,3 @@ class _Compiler:
 
 
 _SIMPLE_KEYS: Final[Mapping[str, SimpleKey]] = {key.value: key for key in SimpleKey}
-
-
-def _reachable(
-    edges: Mapping[tuple[str, str | None], set[tuple[str, str | None]]], start: tuple[str, str | None]
-) -> set[tuple[str, str | None]]:
-    seen: set[tuple[str, str | None]] = set()
-    todo = [start]
-    while todo:
-        here = todo.pop()
-        if here not in seen:
-            seen.add(here)
-            todo += edges.get(here, ())
-    return seen

@@ -63,6 +63,11 @@ class FrameBuffer:
             self._move(least)
         return memoryview(self._store)[self._end :]
 
+    def release(self) -> None:
+        """Give the memory back: nothing will come any more, and what waits is lost."""
+        self._store = bytearray()
+        self._start = self._end = 0
+
     def wrote(self, count: int) -> None:
         """Take in `count` bytes that were put into `writable`."""
         self._end += count

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.brokers.pulsar import Options, PulsarClient
-from penstock.errors import PulsarRefused, WireError
+from penstock.errors import ClusterError, PulsarRefused, WireError
 from penstock.wire.pulsar import LATEST, encode_command
 from penstock.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
@@ -100,6 +100,25 @@ def test_a_flood_that_nobody_asked_for_is_dropped_and_asked_for_again(
                 found.append((await reader.read()).message_id.entry_id)
             assert found == list(range(100))
             assert reader.overflows >= 2
+
+    run(main)
+
+
+def test_a_closed_reader_holds_nothing(run: Any, fake: Any, hasty: Options) -> None:
+    def deliver(body: Any, writer: Any) -> None:
+        fake._success(body, writer)
+        writer.write(message(body.consumer_id, 0, plain_entry(bytes(1000))))
+
+    fake.on[B.SUBSCRIBE] = deliver
+
+    async def main() -> None:
+        async with fake, PulsarClient(fake.url, options=hasty) as client:
+            reader = await client.reader(TOPIC)
+            await fake.until(lambda: len(reader) == 1)
+            await reader.close()
+            assert (len(reader), reader.held_bytes) == (0, 0)
+            with pytest.raises(ClusterError, match="was closed"):
+                reader.read_nowait()
 
     run(main)
 

@@ -237,6 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         self.consumers.clear()
         for end in ends:
             end.on_lost(self, error)
+        self._frames.release()
         self._closed.set_result(None)
 
     # Frames

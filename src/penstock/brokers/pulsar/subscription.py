@@ -83,6 +83,12 @@ class Subscription(Session, Generic[T]):
         self._room = asyncio.Event()
         self._room.set()
 
+    async def close(self) -> None:
+        """End it; what was not taken is dropped."""
+        await super().close()
+        self._queue.clear()
+        self._flow.cleared()
+
     # Taking
 
     async def read(self) -> T:

@@ -87,6 +87,8 @@ class Tail:
         """Stop reading; who waits hears of it."""
         if self._error is None:
             self._error = ClusterError("this reader was closed", next="ask again")
+        self._held.clear()
+        self._size = 0
         if self._reader is not None:
             await self._reader.close()
 

@@ -1,0 +1,69 @@
+"""What a pipeline file has become: routes ready for an engine, or what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from penstock.config import Context
+from penstock.contract import Contract, ResolvedOperation
+from penstock.contract.credentials import Connection
+from penstock.contract.finding import Finding, Severity
+from penstock.contract.places import Place, place_of
+from penstock.pipeline.document import Route
+from penstock.pipeline.plan.route import RoutePlan
+
+__all__ = ["CompiledRoute", "Pipeline", "PipelineCheck"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledRoute:
+    """A route, ready for an engine: its plan, its operations, and how it delivers."""
+
+    name: str
+    plan: RoutePlan
+    receive: ResolvedOperation
+    send: tuple[ResolvedOperation, ...]
+    document: Route
+    dead_letter_channel: str
+    backoff_seconds: float
+    sql: str | None = None
+    """A condition in Spark's own SQL, which only the columns engine can do."""
+    unknown_channel: str | None = None
+    """Where structured events of an unregistered format go unchanged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """All routes of a file."""
+
+    path: Path
+    checkpoint: Path
+    engine: str
+    contract: Contract
+    routes: tuple[CompiledRoute, ...]
+    context: Context | None = None
+    on_data_loss: str = "stop"
+    accept_differences: bool = False
+    gateways: Mapping[str, Connection] = field(default_factory=dict)
+    """How servers on Pulsar are reached, once that is known; see `job.gateways`."""
+
+    def place(self, channel: str, near: str) -> Place:
+        """Say where a channel is: on the server `near` if it is there too."""
+        there = self.contract.servers_of(self.contract.channels[channel])
+        found = place_of(self.contract, channel, server=near if near in there else None, context=self.context)
+        return replace(found, connection=self.gateways.get(found.server, found.connection))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineCheck:
+    """What a check found; `pipeline` is None if there is an error."""
+
+    pipeline: Pipeline | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that keep the pipeline from running."""
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
