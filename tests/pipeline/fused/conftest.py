@@ -410,7 +410,7 @@ class Trial:
             )
             if end > start
         )
-        assert machine.feed(data, topic="in", partition=0, first=0, end=len(records)) == len(records)
+        machine.feed(data, topic="in", partition=0, first=0, end=len(records))
         machine.flush()
         self.slow += machine.counts["n_slow"]
         self.seen += len(records)

@@ -20,7 +20,6 @@ from penstock.pipeline.outgoing import COUNTERS
 from penstock.pipeline.stage import Stage
 from penstock.wire import routing_layout as at
 from penstock.wire.buffer import Buffer
-from penstock.wire.kafka.record_batch import read_batches
 
 __all__ = ["Machine", "Output"]
 
@@ -67,8 +66,8 @@ class Machine:
         first: int,
         end: int,
         skip: Skip | None = None,
-    ) -> int:
-        """Route the records with offsets from `first` up to `end` of whole batches; give the next offset.
+    ) -> None:
+        """Route the records with offsets from `first` up to `end` of whole batches.
 
         Control batches, and those that `skip` names, are passed over. Raises RecordsError for bytes that are
         no batches or no records.
@@ -85,8 +84,6 @@ class Machine:
         self._count()
         if self._shadow is not None:
             self.counts.update(self._shadow.compare(bodies, place))
-        behind = [batch.base_offset + batch.last_offset_delta + 1 for batch in read_batches(data)]
-        return max([first, *(min(offset, end) for offset in behind)])
 
     def flush(self) -> None:
         """Put what is waiting."""

@@ -6,12 +6,15 @@ There is no checkpoint: the offsets of the group say where to go on. It is the g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import gc
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Thread
 from time import monotonic
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.pipeline.assembly import Source, sources_of, stage_of
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["LoopJob"]
+
+_TURN: Final = 0.0005
+"""Seconds that one thread may keep the others waiting: a record should not wait for a status line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +109,11 @@ class LoopJob(Job):
         self.running = True
         self._busy = monotonic()
         try:
-            for loop in loops:
-                loop.start()
-            while any(loop.is_alive() for loop in loops):
-                self._hear()
+            with _attentive():
+                for loop in loops:
+                    loop.start()
+                while any(loop.is_alive() for loop in loops):
+                    self._hear()
         finally:
             self.running = False
             self._stop.set()
@@ -154,3 +161,16 @@ class LoopJob(Job):
             )
 
         return tell
+
+
+@contextmanager
+def _attentive() -> Iterator[None]:
+    """Let threads wait little for each other, and look for cycles only in what is made from now on."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN)
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(before)
