@@ -14,6 +14,7 @@
 | json      | `scan_json`: whole values validated, paths found; loaded by its users only |
 | records   | the records of a Kafka batch, where they stand; loaded by its users only   |
 | sha256    | `sha256_hex`; loaded by its users only                                    |
+| sha_instructions | a block of it by the processor's own instructions, where it has them |
 | routing   | events from record bytes to record bytes; loaded by its users only        |
 
 Rules: arrays of uint8 and 64-bit signed integers only; one signature each, compiled at import and

@@ -167,4 +167,7 @@ def _stamp(function: Any, form: str) -> str:
 def _constant(value: object) -> str:
     if isinstance(value, np.ndarray):
         return hashlib.sha256(value.tobytes()).hexdigest()
-    return repr(value) if isinstance(value, int | str | bytes | tuple) else ""
+    if isinstance(value, int | str | bytes | tuple):
+        return repr(value)
+    # Code that is written for kernels, not compiled from Python, says by itself which one it is.
+    return str(getattr(value, "edition", ""))

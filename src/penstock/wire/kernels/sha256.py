@@ -1,10 +1,14 @@
-"""SHA-256 (FIPS 180-4) inside kernels, on a message that lies in the buffer it works in."""
+"""SHA-256 (FIPS 180-4) inside kernels, on a message that lies in the buffer it works in.
+
+A block is worked in by the processor's instructions where it has them, else by arithmetic.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from penstock.wire.kernels.jit import INT, INTS, OUT, PAIR, ByteArray, IntArray, kernel
+from penstock.wire.kernels.sha_instructions import has_instructions, work_in
 from penstock.wire.kernels.words import EACH, WORD, put_word
 
 __all__ = ["SCHEDULE", "SHA_ROOM", "sha256_hex"]
@@ -98,6 +102,28 @@ def _compress(numbers: IntArray, at: int) -> int:
     return top
 
 
+@kernel(INT(OUT, INT, INTS, INT), inline=False)
+def by_arithmetic(buffer: ByteArray, pos: int, numbers: IntArray, at: int) -> int:
+    """Work buffer[pos:pos + 64] into the hash."""
+    for i in range(16):
+        numbers[at + i] = _number(buffer, pos + 4 * i)
+    return _compress(numbers, at)
+
+
+_work_in = work_in(tuple(_K.tolist()))
+
+
+def _by_instructions(buffer: ByteArray, pos: int, numbers: IntArray, at: int) -> int:
+    """Do the same by instructions, which check no bounds."""
+    if pos < 0 or pos > len(buffer) - _BLOCK or at < 0 or at > len(numbers) - SCHEDULE:
+        raise IndexError("a block leaves its array")
+    return int(_work_in(buffer, pos, numbers, at + 64))
+
+
+_FORM = INT(OUT, INT, INTS, INT)
+_block = kernel(_FORM, inline=False)(_by_instructions) if has_instructions() else by_arithmetic
+
+
 @kernel(INT(OUT, INT, INT))
 def _pad(buffer: ByteArray, pos: int, end: int) -> int:
     """Append a one, zeros and the length in bits (FIPS 180-4 5.1.1); give the end."""
@@ -133,9 +159,7 @@ def sha256_hex(
         numbers[at + 64 + i] = _H[i]
     last = _pad(buffer, pos, end)
     while pos < last:
-        for i in range(16):
-            numbers[at + i] = _number(buffer, pos + 4 * i)
-        _compress(numbers, at)
+        _block(buffer, pos, numbers, at)
         pos += _BLOCK
     for i in range(digits // WORD):
         to = put_word(buffer, to, _digits(numbers[at + 64 + i]))
