@@ -16,6 +16,7 @@ from penstock.errors import InvalidExpression, PenstockError, PipelineError
 from penstock.events.filters import parse_filter, parse_filters
 from penstock.pipeline import rules
 from penstock.pipeline.compiled import CompiledRoute, Pipeline, PipelineCheck
+from penstock.pipeline.conflicts import refuse_disagreement, refuse_loops
 from penstock.pipeline.document import PipelineDocument, Route, read_pipeline
 from penstock.pipeline.functions.location import locate
 from penstock.pipeline.plan.cesql import parse_cesql
@@ -34,7 +35,6 @@ from penstock.pipeline.plan.route import (
 )
 from penstock.pipeline.plan.sql import parse_sql, syntax_problem
 from penstock.pipeline.pulsar import PULSAR, is_served
-from penstock.pipeline.together import refuse_disagreement, refuse_loops
 from penstock.pipeline.typed.form import unwritable
 
 __all__ = ["CompiledRoute", "Pipeline", "PipelineCheck", "check_pipeline", "load_pipeline"]

@@ -1,4 +1,4 @@
-"""The rules that only several routes together can break: a circle of topics, a source read in two ways."""
+"""Conflicts between routes, which no route has by itself: a circle of topics, a source read in two ways."""
 
 from __future__ import annotations
 
