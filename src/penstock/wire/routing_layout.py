@@ -24,7 +24,9 @@ C_ADMISSION = 5
 """Where the condition begins that an event must meet before any route; -1 for none."""
 C_SHAPE = 6
 """Where in the pool the names of the headers stand that the record before had."""
-C_HEAD = 7
+C_HEADS = 7
+"""Where in the pool the heads of its extensions stand."""
+C_HEAD = 8
 
 # A route.
 R_GUARD = 0
@@ -40,11 +42,11 @@ R_KEY_VALUE = 7
 R_NAME = 8
 R_NAME_SIZE = 9
 """The route's name as the netstring with which derived ids begin."""
-R_CORE = 10
-"""Where the changes of the attributes of core begin, in their order."""
-R_EXTENSIONS = 11
-R_EXTENSION_COUNT = 12
-"""Changes of extensions, in the order of their names."""
+R_CHANGES = 10
+R_CHANGE_COUNT = 11
+"""Changes of attributes: those of core, then extensions in the order of their names."""
+R_CAUSE = 12
+"""Which of them is causationid."""
 R_TARGETS = 13
 R_TARGET_COUNT = 14
 R_ROUTE = 15
@@ -65,12 +67,15 @@ T_NUMBER = 0
 T_LIMIT = 1
 T_TARGET = 2
 
-# A change: the attribute, the value or -1 for no change, and whether a null leaves the attribute as it is.
+# A change: the attribute, its number in core or -1, its head, the value, and whether a null leaves the
+# attribute as it is.
 G_NAME = 0
 G_NAME_SIZE = 1
-G_VALUE = 2
-G_NULL_KEEPS = 3
-G_CHANGE = 4
+G_CORE = 2
+G_HEAD = 3
+G_VALUE = 4
+G_NULL_KEEPS = 5
+G_CHANGE = 6
 
 # A value: how many parts, then the parts: a kind and two numbers.
 P_PART = 3
@@ -100,14 +105,34 @@ A_DATACONTENTTYPE = 6
 A_DATASCHEMA = 7
 A_CORE = 8
 
-# What is known of an attribute: name, text, how many bytes of the text JSON escapes, and its style.
+MAX_HEAD = 60
+"""Bytes of a name that has a head: the length of the header takes one byte."""
+
+
+def head_of(name: bytes) -> bytes:
+    r"""Give a name as it stands before its text, in binary mode and then in structured mode.
+
+    >>> head_of(b"type")
+    b'\x0ece_type,"type":"'
+    """
+    return bytes([2 * (3 + len(name))]) + b"ce_" + name + b',"' + name + b'":"'
+
+
+CORE_HEADS = b"".join(map(head_of, CORE_NAMES.split()))
+"""What stands in every pool behind the names."""
+
+# What is known of an attribute: name, text, how many bytes of the text JSON escapes, its style, and its head.
 N_NAME = 0
 N_NAME_SIZE = 1
 N_TEXT = 2
 N_SIZE = 3
 N_ESCAPES = 4
 N_STYLE = 5
-N_ATTRIBUTE = 6
+N_HEAD = 6
+"""Where in the pool its name stands as it is written, see `head_of`; 0 if it does not."""
+N_PLACE = 7
+"""Of a change: where the extension stands, or ~ of where it would stand; 0 if it stays as it is."""
+N_ATTRIBUTE = 8
 STYLE_TEXT = 0
 STYLE_RAW = 1
 """A number or boolean: JSON writes it without quotes."""
@@ -122,6 +147,8 @@ MAX_STACK = 128
 MAX_SHAPE = 32
 """Headers of a record whose names are remembered, at most, and the bytes of those names."""
 SHAPE_TEXT = 1024
+HEADS_TEXT = 2 * SHAPE_TEXT + MAX_SHAPE
+"""Bytes of their heads: each is twice the name with its length, and one more."""
 
 # The record at hand; its first fields are those of `records.FIELDS`.
 W_STRUCTURED = 8
@@ -140,7 +167,7 @@ W_SCRATCH = 16
 W_OUTPUTS = 17
 """How many records were written for this one."""
 W_WRITTEN = 18
-"""How many attributes leave."""
+"""How many attributes may leave: rows, those that are null included."""
 W_TRANSFORMED = 19
 W_KEY_TEXT = 20
 W_KEY_TEXT_SIZE = 21
@@ -168,7 +195,7 @@ W_EXTENSIONS_AT = W_CORE_AT + A_CORE * N_ATTRIBUTE
 W_FOREIGN_AT = W_EXTENSIONS_AT + MAX_EXTENSIONS * N_ATTRIBUTE
 W_CHANGES_AT = W_FOREIGN_AT + 2 * MAX_FOREIGN
 W_WRITTEN_AT = W_CHANGES_AT + (A_CORE + MAX_CHANGES) * N_ATTRIBUTE
-W_UNDO_AT = W_WRITTEN_AT + (A_CORE + MAX_EXTENSIONS + MAX_CHANGES + 2) * N_ATTRIBUTE
+W_UNDO_AT = W_WRITTEN_AT + A_CORE + MAX_EXTENSIONS + MAX_CHANGES
 W_STACK_AT = W_UNDO_AT + 3 * MAX_OUTPUTS
 W_SHA_AT = W_STACK_AT + MAX_STACK
 W_SHAPE_AT = W_SHA_AT + 72

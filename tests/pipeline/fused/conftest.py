@@ -162,6 +162,8 @@ ATTRIBUTES: dict[str, list[Any]] = {
     "old": ["o", "x"],
     "new": ["n"],
     "zeta": ["z"],
+    "m" * 60: ["the longest name that is written in one piece"],
+    "n" * 61: ["longer"],
     "0": ["digit"],
     "data": ["no"],
     "Upper": ["no"],
@@ -253,7 +255,8 @@ def condition_by(dice: random.Random) -> Node:
 
 def plan_by(dice: random.Random, number: int) -> RoutePlan:
     names = dice.sample(
-        ["subject", "type", "partitionkey", "extra", "source", "dataschema", "old"], dice.choice([0, 0, 1, 2])
+        ["subject", "type", "partitionkey", "extra", "source", "dataschema", "old", "m" * 60, "n" * 61],
+        dice.choice([0, 0, 1, 2]),
     )
     assigned = [Assignment(name, parse_sql(dice.choice(TEXTS), Type.TEXT)) for name in names if name != "old"]
     assigned = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from penstock.pipeline.plan.nodes import Attribute, Boolean, In, Node, Not, Text
+from penstock.pipeline.plan.nodes import Attribute, Boolean, Compare, Comparison, In, Node, Not, Text
 from penstock.pipeline.ports import Checker
 from penstock.pipeline.typed.check import ContractCheck
 from penstock.pipeline.typed.form import Form, choose
@@ -46,6 +46,8 @@ def _condition(forms: Sequence[Form]) -> Node:
         others = tuple(Text(name) for name in named if not _passes(forms, name))
         return Not(In(Attribute("type"), others)) if others else Boolean(True)
     fine = tuple(Text(name) for name in named if _passes(forms, name))
+    if len(fine) == 1:
+        return Compare(Comparison.EQUAL, Attribute("type"), fine[0])  # as a route would ask it
     return In(Attribute("type"), fine) if fine else Boolean(False)
 
 

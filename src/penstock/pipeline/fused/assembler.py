@@ -182,7 +182,7 @@ class Assembler:
     """Writes expressions that nothing stops."""
 
     code: list[int] = field(default_factory=list)
-    pool: bytearray = field(default_factory=lambda: bytearray(at.CORE_NAMES))
+    pool: bytearray = field(default_factory=lambda: bytearray(at.CORE_NAMES + at.CORE_HEADS))
     slots: dict[tuple[Step, ...], int] = field(default_factory=dict)
 
     def constant(self, raw: bytes) -> tuple[int, int]:
@@ -192,6 +192,11 @@ class Assembler:
             place = len(self.pool)
             self.pool += raw
         return place, len(raw)
+
+    def head(self, name: str) -> int:
+        """Put the head of an attribute into the pool; give its place, 0 for a name that is too long."""
+        raw = name.encode()
+        return self.constant(at.head_of(raw))[0] if len(raw) <= at.MAX_HEAD else 0
 
     def condition(self, conjuncts: tuple[Node, ...]) -> int:
         """Write a condition, all parts of which must be true; give where it begins, -1 for none."""

@@ -36,7 +36,7 @@ class Interpreter:
         self._pool = np.concatenate([np.frombuffer(program.pool, np.uint8), np.zeros(room, np.uint8)])
         self._memory = np.full(at.MEMORY_ROWS * at.M_ROW, -1, np.int64)
         self._trie = np.array(program.trie, np.int64)
-        self._work = np.zeros(at.WORK_SIZE, np.int64)
+        self._work = _blank(program.pool)
         self._found = np.zeros(max(program.slots, 1) * FIELDS, np.int64)
         self._stack = np.zeros(STACK_SIZE, np.int64)
         self._body: Body | None = None
@@ -122,3 +122,16 @@ class Interpreter:
         buffer, start = (self._body.records, place) if place >= 0 else (self._pool, ~place)
         raw = buffer[start : start + size].tobytes()
         remember(as_array(raw), self._pool, self._code, self._memory, kind, verdict_on(kind, raw))
+
+
+def _blank(pool: bytes) -> IntArray:
+    """Give the notes on a record with what is the same of every one: the names of attributes of core."""
+    work = np.zeros(at.WORK_SIZE, np.int64)
+    for index, name in enumerate(at.CORE_NAMES.split()):
+        for rows in (at.W_CORE_AT, at.W_CHANGES_AT):
+            row = rows + index * at.N_ATTRIBUTE
+            work[row + at.N_NAME] = ~pool.index(name)
+            work[row + at.N_NAME_SIZE] = len(name)
+            work[row + at.N_HEAD] = pool.index(at.head_of(name))
+            work[row + at.N_STYLE] = at.STYLE_MEDIA_TYPE if index == at.A_DATACONTENTTYPE else at.STYLE_TEXT
+    return work

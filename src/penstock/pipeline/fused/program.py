@@ -35,7 +35,6 @@ _KEYS: Final = {
     SimpleKey.NONE: at.KEY_NONE,
     SimpleKey.PARTITIONKEY: at.KEY_PARTITIONKEY,
 }
-_NO_CHANGE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +105,22 @@ def program_of(stage: Stage) -> Program:
     targets = _targets(stage)
     numbers = {(target.sink, target.topic): number for number, target in enumerate(targets)}
     writer = Assembler(code=[0] * (at.C_HEAD + len(stage.routes) * at.R_ROUTE))
+    admission = admission_of(stage.checks)
     for number, route in enumerate(stage.routes):
         row = at.C_HEAD + number * at.R_ROUTE
-        for name, value in _route(writer, route, numbers).items():
+        # What admission asks need not be asked again.
+        guard = tuple(part for part in route.plan.guard if part not in admission)
+        described = {at.R_GUARD: writer.condition(guard)} | _route(writer, route, numbers)
+        for name, value in described.items():
             writer.code[row + name] = value
-    admission = writer.condition(admission_of(stage.checks))
     trie = trie_of(writer.slots, writer.constant)
     head = {at.C_ROUTES: len(stage.routes), at.C_ROUTES_AT: at.C_HEAD, at.C_SLOTS: len(writer.slots)}
-    head[at.C_ADMISSION] = admission
+    head[at.C_ADMISSION] = writer.condition(admission)
     # Behind the constants: the texts that were judged, the names of headers, then room to write in.
     head[at.C_MEMORY] = len(writer.pool)
     head[at.C_SHAPE] = head[at.C_MEMORY] + at.MEMORY_ROWS * at.MEMORY_TEXT
-    head[at.C_SCRATCH] = head[at.C_SHAPE] + at.SHAPE_TEXT
+    head[at.C_HEADS] = head[at.C_SHAPE] + at.SHAPE_TEXT
+    head[at.C_SCRATCH] = head[at.C_HEADS] + at.HEADS_TEXT
     for name, value in head.items():
         writer.code[name] = value
     return Program(targets, tuple(writer.code), bytes(writer.pool), trie, len(writer.slots))
@@ -134,7 +137,6 @@ def _route(writer: Assembler, route: StageRoute, numbers: Mapping[tuple[int, str
     name = plan.name.encode()
     place, size = writer.constant(b"%d:%s," % (len(name), name))
     row = {
-        at.R_GUARD: writer.condition(plan.guard),
         at.R_BODY: writer.condition(plan.body),
         at.R_READS_DATA: int(plan.reads_data),
         at.R_MODE: _MODES[plan.mode],
@@ -159,20 +161,17 @@ def _route(writer: Assembler, route: StageRoute, numbers: Mapping[tuple[int, str
 def _changes(writer: Assembler, plan: RoutePlan) -> dict[int, int]:
     """Write what happens to each attribute that the route touches."""
     values, keeps = _touched(plan)
-    rows = {
-        name: [*writer.constant(name.encode()), writer.value(node), int(name in keeps)]
-        for name, node in values.items()
-    }
+    rows = {name: (writer.value(node), int(name in keeps)) for name, node in values.items()}
     if rows:
-        rows["causationid"] = [*writer.constant(b"causationid"), at.CAUSE, 0]
-    core = len(writer.code)
-    for name in CORE:
-        writer.code += rows.get(name, [0, 0, _NO_CHANGE, 0])
-    extensions = sorted(name for name in rows if name not in CORE)
+        rows["causationid"] = (at.CAUSE, 0)
+    core = [name for name in CORE if name in rows]
+    extensions = sorted(rows.keys() - set(CORE))
     start = len(writer.code)
-    for name in extensions:
-        writer.code += rows[name]
-    return {at.R_CORE: core, at.R_EXTENSIONS: start, at.R_EXTENSION_COUNT: len(extensions)}
+    for name in (*core, *extensions):
+        index = CORE.index(name) if name in CORE else -1
+        writer.code += [*writer.constant(name.encode()), index, writer.head(name), *rows[name]]
+    cause = extensions.index("causationid") + len(core) if rows else -1
+    return {at.R_CHANGES: start, at.R_CHANGE_COUNT: len(rows), at.R_CAUSE: cause}
 
 
 def _touched(plan: RoutePlan) -> tuple[dict[str, Node], frozenset[str]]:

@@ -89,9 +89,9 @@ def inner(
     return _maker(_insert if inline else _postpone, signature, options)
 
 
-def part(signature: Any) -> Callable[[_Function], _Function]:
+def part(signature: Any, *, boundscheck: bool = True) -> Callable[[_Function], _Function]:
     """Make a part of kernels that the compiler puts into each of them; like `inner` it is never loaded."""
-    return _maker(_postpone, signature, _OPTIONS | _NO_WRAPPERS | {"boundscheck": True})
+    return _maker(_postpone, signature, _OPTIONS | _NO_WRAPPERS | {"boundscheck": boundscheck})
 
 
 def _maker(

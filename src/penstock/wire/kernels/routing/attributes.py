@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.wire.kernels.jit import BYTES, INT, INTS, ByteArray, IntArray, inner
+from penstock.wire.kernels.jit import BYTES, INT, INTS, ByteArray, IntArray, inner, part
 from penstock.wire.kernels.routing.grammar import is_common_reference, is_common_time
 from penstock.wire.kernels.routing.memory import UNKNOWN, recall
-from penstock.wire.kernels.routing.texts import compare, judge
+from penstock.wire.kernels.routing.texts import compare, judge, text_byte
 from penstock.wire.kernels.varint import byte_at
 from penstock.wire.kernels.words import equal
 from penstock.wire.routing_layout import (
@@ -29,6 +29,7 @@ from penstock.wire.routing_layout import (
     MAX_EXTENSIONS,
     N_ATTRIBUTE,
     N_ESCAPES,
+    N_HEAD,
     N_NAME,
     N_NAME_SIZE,
     N_SIZE,
@@ -43,22 +44,21 @@ from penstock.wire.routing_layout import (
 )
 
 __all__ = [
-    "CORE_SIZES",
-    "CORE_STARTS",
     "add_extension",
-    "certain_text",
     "clear",
     "core_index",
     "find_extension",
+    "has_grammar",
     "has_required",
     "is_text",
+    "judged_text",
     "set_core",
     "set_text",
 ]
 
-CORE_STARTS = np.array([0, 12, 15, 22, 27, 35, 40, 56], np.int64)
-CORE_SIZES = np.array([11, 2, 6, 4, 7, 4, 15, 10], np.int64)
-"""Where the names stand in CORE_NAMES, with which every pool begins."""
+_STARTS = np.array([0, 12, 15, 22, 27, 35, 40, 56], np.int64)
+_SIZES = np.array([11, 2, 6, 4, 7, 4, 15, 10], np.int64)
+"""Where the names stand in CORE_NAMES."""
 _CORE_NAMES = np.frombuffer(CORE_NAMES, np.uint8)
 _EXPIRYTIME = np.frombuffer(b"expirytime", np.uint8)
 _PARTITIONKEY = np.frombuffer(b"partitionkey", np.uint8)
@@ -76,7 +76,7 @@ def clear(work: IntArray) -> int:
     return 0
 
 
-@inner(INT(BYTES, INT, INT, BYTES), inline=False)
+@part(INT(BYTES, INT, INT, BYTES))
 def is_text(data: ByteArray, pos: int, size: int, wanted: ByteArray) -> int:
     """Say 1 if data[pos:pos+size] is the text that is wanted."""
     return int(size == len(wanted) and equal(data, pos, wanted, 0, size) != 0)
@@ -86,12 +86,18 @@ def is_text(data: ByteArray, pos: int, size: int, wanted: ByteArray) -> int:
 def core_index(data: ByteArray, name: int, size: int) -> int:
     """Give the number of an attribute of core; -1 if it is none."""
     for i in range(A_CORE):
-        if CORE_SIZES[i] == size and equal(data, name, _CORE_NAMES, CORE_STARTS[i], size):
+        if _SIZES[i] == size and equal(data, name, _CORE_NAMES, _STARTS[i], size):
             return i
     return -1
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT, INT, INT), inline=False)
+@inner(INT(INT))
+def has_grammar(index: int) -> int:
+    """Say 1 if the text of an attribute of core is more than a String."""
+    return int(index in (A_SPECVERSION, A_TIME, A_SOURCE, A_DATACONTENTTYPE, A_DATASCHEMA))
+
+
+@part(INT(BYTES, BYTES, INTS, INTS, INTS, INT, INT, INT))
 def _grammar(
     data: ByteArray,
     pool: ByteArray,
@@ -129,9 +135,24 @@ def certain_text(
     # core: each "MUST be a non-empty string".
     if size <= 0:
         return 0
-    if index in (A_SPECVERSION, A_TIME, A_SOURCE, A_DATACONTENTTYPE, A_DATASCHEMA):
+    if has_grammar(index):
         return _grammar(data, pool, code, memory, state, index, text, size)
     return J_LEGAL
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT, INT, INT), inline=False)
+def judged_text(
+    data: ByteArray,
+    pool: ByteArray,
+    code: IntArray,
+    memory: IntArray,
+    state: IntArray,
+    index: int,
+    text: int,
+    size: int,
+) -> int:
+    """Do what `certain_text` does, apart from its caller."""
+    return certain_text(data, pool, code, memory, state, index, text, size)
 
 
 @inner(INT(BYTES, BYTES, INTS, INTS, INTS, INTS, INT, INT, INT), inline=False)
@@ -192,12 +213,16 @@ def _is_name(data: ByteArray, name: int, size: int) -> int:
     return int(size > 0)
 
 
-@inner(INT(BYTES, BYTES, INTS, INT, INT), inline=False)
+@part(INT(BYTES, BYTES, INTS, INT, INT))
 def find_extension(data: ByteArray, pool: ByteArray, work: IntArray, name: int, size: int) -> int:
     """Give where an extension stands in `work`, or ~ of where it would stand."""
     at = W_EXTENSIONS_AT
     for _ in range(work[W_EXTENSIONS]):
-        sign = compare(data, pool, name, size, work[at + N_NAME], work[at + N_NAME_SIZE])
+        own = work[at + N_NAME]
+        # No name is empty, and most differ in their first letters.
+        sign = text_byte(data, pool, name, 0) - text_byte(data, pool, own, 0)
+        if sign == 0:
+            sign = compare(data, pool, name, size, own, work[at + N_NAME_SIZE])
         if sign == 0:
             return at
         if sign < 0:
@@ -234,6 +259,7 @@ def add_extension(
     work[at + N_SIZE] = size
     work[at + N_ESCAPES] = escapes
     work[at + N_STYLE] = style
+    work[at + N_HEAD] = 0
     work[W_EXTENSIONS] += 1
     return DONE
 

@@ -9,21 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.wire.kernels.copying import copy
-from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner
-from penstock.wire.kernels.routing.attributes import (
-    CORE_SIZES,
-    CORE_STARTS,
-    certain_text,
-    find_extension,
-    is_text,
-)
+from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner, part
+from penstock.wire.kernels.routing.attributes import find_extension, has_grammar, is_text, judged_text
 from penstock.wire.kernels.routing.memory import UNKNOWN
-from penstock.wire.kernels.routing.texts import compare, copy_text, judge, same
+from penstock.wire.kernels.routing.texts import copy_text, judge, same
 from penstock.wire.kernels.routing.values import load
 from penstock.wire.kernels.sha256 import SHA_ROOM, sha256_hex
 from penstock.wire.routing_layout import (
     A_CORE,
-    A_DATACONTENTTYPE,
     A_ID,
     A_SOURCE,
     A_SPECVERSION,
@@ -32,6 +25,8 @@ from penstock.wire.routing_layout import (
     CAUSE,
     DONE,
     G_CHANGE,
+    G_CORE,
+    G_HEAD,
     G_NAME,
     G_NAME_SIZE,
     G_NULL_KEEPS,
@@ -39,20 +34,22 @@ from penstock.wire.routing_layout import (
     J_LEGAL,
     N_ATTRIBUTE,
     N_ESCAPES,
+    N_HEAD,
     N_NAME,
     N_NAME_SIZE,
+    N_PLACE,
     N_SIZE,
     N_STYLE,
     N_TEXT,
     P_CONSTANT,
     P_PART,
-    R_CORE,
-    R_EXTENSION_COUNT,
-    R_EXTENSIONS,
+    PASSED,
+    R_CAUSE,
+    R_CHANGE_COUNT,
+    R_CHANGES,
     R_NAME,
     R_NAME_SIZE,
     SLOW,
-    STYLE_MEDIA_TYPE,
     STYLE_TEXT,
     UNSURE,
     W_CHANGES_AT,
@@ -74,7 +71,7 @@ _ID_ROOM = 128
 """Bytes of a derived id's message beside source and id: numbers, signs and padding."""
 
 
-@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT, INT), inline=False)
+@part(INT(BYTES, OUT, INTS, INTS, INTS, INT, INT))
 def value_of(
     data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int, to: int
 ) -> int:
@@ -122,13 +119,15 @@ def _is_certain(
     value = code[row + G_VALUE]
     if code[value] == 1 and code[value + 1] == P_CONSTANT:
         return DONE  # the plan was checked
-    verdict = certain_text(data, pool, code, memory, state, index, text, size)
+    if size > 0 and not has_grammar(index):
+        return DONE
+    verdict = judged_text(data, pool, code, memory, state, index, text, size)
     if verdict == UNKNOWN:
         return ASK
     return DONE if verdict > 0 and verdict & J_LEGAL else SLOW
 
 
-@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INT, INT, INT, INT), inline=False)
+@part(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INT, INT, INT, INT))
 def _changed(
     data: ByteArray,
     pool: ByteArray,
@@ -142,19 +141,15 @@ def _changed(
     old: int,
     at: int,
 ) -> int:
-    """Work out one change at work[at]: its text, and in N_STYLE whether it is another than work[old]'s."""
-    work[at + N_STYLE] = 0
-    if code[row + G_VALUE] < 0:
-        return DONE
+    """Work out the text of a change at work[at]: DONE, PASSED if it is that at work[old], SLOW or ASK."""
     if value_of(data, pool, code, work, found, code[row + G_VALUE], at + N_TEXT) == UNSURE:
         return SLOW
     if work[at + N_SIZE] < 0 and code[row + G_NULL_KEEPS]:
-        return DONE
+        return PASSED
     present = work[old + N_SIZE] if old >= 0 else -1
     before = work[old + N_TEXT] if old >= 0 else 0
     if same(data, pool, work[at + N_TEXT], work[at + N_SIZE], before, present):
-        return DONE
-    work[at + N_STYLE] = 1
+        return PASSED
     if index >= 0 or not is_text(pool, code[row + G_NAME], code[row + G_NAME_SIZE], _PARTITIONKEY):
         work[W_TRANSFORMED] = 1
     return _is_certain(data, pool, code, memory, state, work, row, index, at)
@@ -185,7 +180,7 @@ def _netstring(data: ByteArray, pool: ByteArray, work: IntArray, attribute: int,
     return at + 1
 
 
-@inner(INT(BYTES, OUT, INTS, INTS, INT, INT), inline=False)
+@part(INT(BYTES, OUT, INTS, INTS, INT, INT))
 def _derive(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, route: int, to: int) -> int:
     """Put the derived id at work[to]; SLOW if there is no room for its message."""
     start = work[W_SCRATCH] + _ID_LENGTH
@@ -206,82 +201,85 @@ def _derive(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, ro
     return DONE
 
 
-@inner(INT(INTS, INT, INT, INT))
-def _leaves(work: IntArray, at: int, name: int, length: int) -> int:
-    """Append the attribute at work[at] to those that leave, if it has a text."""
-    if work[at + N_SIZE] < 0:
-        return 0
-    to = W_WRITTEN_AT + int(work[W_WRITTEN]) * N_ATTRIBUTE
-    work[to + N_NAME] = name
-    work[to + N_NAME_SIZE] = length
-    work[to + N_TEXT] = work[at + N_TEXT]
-    work[to + N_SIZE] = work[at + N_SIZE]
-    work[to + N_ESCAPES] = work[at + N_ESCAPES]
-    work[to + N_STYLE] = STYLE_TEXT
-    work[W_WRITTEN] += 1
-    return to
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INT))
+def _work_out(
+    data: ByteArray,
+    pool: ByteArray,
+    code: IntArray,
+    memory: IntArray,
+    state: IntArray,
+    work: IntArray,
+    found: IntArray,
+    route: int,
+) -> int:
+    """Work out the changes of a route; attributes of core leave as they are, or as it changes them."""
+    for i in range(A_CORE):
+        work[W_WRITTEN_AT + i] = W_CORE_AT + i * N_ATTRIBUTE
+    for i in range(code[route + R_CHANGE_COUNT]):
+        row = code[route + R_CHANGES] + i * G_CHANGE
+        index = code[row + G_CORE]
+        at = W_CHANGES_AT + (index if index >= 0 else A_CORE + i) * N_ATTRIBUTE
+        work[at + N_PLACE] = 0
+        if code[row + G_VALUE] == CAUSE:
+            continue
+        old = W_CORE_AT + index * N_ATTRIBUTE
+        if index < 0:
+            old = find_extension(data, pool, work, ~code[row + G_NAME], code[row + G_NAME_SIZE])
+        verdict = _changed(data, pool, code, memory, state, work, found, row, index, old, at)
+        if verdict not in (DONE, PASSED):
+            return verdict
+        if verdict == DONE:
+            work[at + N_PLACE] = old
+            if index >= 0:
+                work[W_WRITTEN_AT + index] = at
+    return DONE
 
 
 @inner(INT(BYTES, OUT, INTS, INTS, INT))
-def _core_leaves(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, route: int) -> int:
-    for i in range(A_CORE):
-        at = W_CHANGES_AT + i * N_ATTRIBUTE
-        if work[at + N_STYLE] == 0:
-            at = W_CORE_AT + i * N_ATTRIBUTE
-        to = _leaves(work, at, ~CORE_STARTS[i], CORE_SIZES[i])
-        if i == A_DATACONTENTTYPE and to:
-            work[to + N_STYLE] = STYLE_MEDIA_TYPE
-        if i == A_ID and work[W_TRANSFORMED]:
-            if _derive(data, pool, code, work, route, to + N_TEXT) != DONE:
-                return SLOW
-            work[to + N_ESCAPES] = 0
-    return DONE
-
-
-@inner(INT(INTS, INT))
-def _extension_leaves(work: IntArray, at: int) -> int:
-    """Append an extension as the event has it."""
-    to = _leaves(work, at, work[at + N_NAME], work[at + N_NAME_SIZE])
-    work[to + N_STYLE] = work[at + N_STYLE]
-    return to
-
-
-@inner(INT(BYTES, BYTES, INTS, INTS, INT))
-def _extensions_leave(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, route: int) -> int:
-    """Merge the extensions of the event with those of the route; both stand in the order of their names."""
-    own = W_EXTENSIONS_AT
-    last = own + work[W_EXTENSIONS] * N_ATTRIBUTE
-    for i in range(code[route + R_EXTENSION_COUNT]):
-        at = W_CHANGES_AT + (A_CORE + i) * N_ATTRIBUTE
-        row = code[route + R_EXTENSIONS] + i * G_CHANGE
-        if work[at + N_STYLE] == 0:
-            continue
-        name, length = ~code[row + G_NAME], code[row + G_NAME_SIZE]
-        sign = -1
-        while own < last and sign < 0:
-            sign = compare(data, pool, work[own + N_NAME], work[own + N_NAME_SIZE], name, length)
-            if sign < 0:
-                _extension_leaves(work, own)
-            if sign <= 0:
-                own += N_ATTRIBUTE
-        _leaves(work, at, name, length)
-    while own < last:
-        _extension_leaves(work, own)
-        own += N_ATTRIBUTE
-    return DONE
+def _note_transformed(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, route: int) -> int:
+    """Give an event that is another one its id, and let causationid name the one that came; DONE or SLOW."""
+    own = W_CORE_AT + A_ID * N_ATTRIBUTE
+    row = code[route + R_CHANGES] + code[route + R_CAUSE] * G_CHANGE
+    at = W_CHANGES_AT + (A_CORE + code[route + R_CAUSE]) * N_ATTRIBUTE
+    work[at + N_PLACE] = find_extension(data, pool, work, ~code[row + G_NAME], code[row + G_NAME_SIZE])
+    work[at + N_TEXT] = work[own + N_TEXT]
+    work[at + N_SIZE] = work[own + N_SIZE]
+    work[at + N_ESCAPES] = work[own + N_ESCAPES]
+    derived = W_CHANGES_AT + A_ID * N_ATTRIBUTE
+    work[W_WRITTEN_AT + A_ID] = derived
+    work[derived + N_ESCAPES] = 0
+    return _derive(data, pool, code, work, route, derived + N_TEXT)
 
 
 @inner(INT(INTS, INTS, INT))
-def _note_cause(code: IntArray, work: IntArray, route: int) -> int:
-    """Let causationid name the event that came, if the one that leaves is another."""
-    for i in range(code[route + R_EXTENSION_COUNT]):
-        if code[code[route + R_EXTENSIONS] + i * G_CHANGE + G_VALUE] == CAUSE:
-            at = W_CHANGES_AT + (A_CORE + i) * N_ATTRIBUTE
-            own = W_CORE_AT + A_ID * N_ATTRIBUTE
-            work[at + N_STYLE] = work[W_TRANSFORMED]
-            work[at + N_TEXT] = work[own + N_TEXT]
-            work[at + N_SIZE] = work[own + N_SIZE]
-            work[at + N_ESCAPES] = work[own + N_ESCAPES]
+def _merge_extensions(code: IntArray, work: IntArray, route: int) -> int:
+    """Let the extensions of the event and those of the route leave, all in the order of their names."""
+    own = W_EXTENSIONS_AT
+    last = own + work[W_EXTENSIONS] * N_ATTRIBUTE
+    to = W_WRITTEN_AT + A_CORE
+    for i in range(code[route + R_CHANGE_COUNT]):
+        row = code[route + R_CHANGES] + i * G_CHANGE
+        at = W_CHANGES_AT + (A_CORE + i) * N_ATTRIBUTE
+        place = work[at + N_PLACE]
+        if code[row + G_CORE] >= 0 or place == 0:
+            continue
+        while own < (place if place > 0 else ~place):
+            work[to] = own
+            to += 1
+            own += N_ATTRIBUTE
+        if place > 0:
+            own += N_ATTRIBUTE  # the change stands for it
+        work[at + N_NAME] = ~code[row + G_NAME]
+        work[at + N_NAME_SIZE] = code[row + G_NAME_SIZE]
+        work[at + N_HEAD] = code[row + G_HEAD]
+        work[at + N_STYLE] = STYLE_TEXT
+        work[to] = at
+        to += 1
+    while own < last:
+        work[to] = own
+        to += 1
+        own += N_ATTRIBUTE
+    work[W_WRITTEN] = to - W_WRITTEN_AT
     return DONE
 
 
@@ -297,26 +295,10 @@ def change(
     route: int,
 ) -> int:
     """Work out the attributes that leave on a route, in their order: DONE, SLOW or ASK."""
-    work[W_WRITTEN] = 0
     work[W_TRANSFORMED] = 0
-    for i in range(A_CORE):
-        at = W_CHANGES_AT + i * N_ATTRIBUTE
-        row = code[route + R_CORE] + i * G_CHANGE
-        if code[row + G_VALUE] < 0:
-            work[at + N_STYLE] = 0
-            continue
-        old = W_CORE_AT + i * N_ATTRIBUTE
-        verdict = _changed(data, pool, code, memory, state, work, found, row, i, old, at)
-        if verdict != DONE:
-            return verdict
-    for i in range(code[route + R_EXTENSION_COUNT]):
-        at = W_CHANGES_AT + (A_CORE + i) * N_ATTRIBUTE
-        row = code[route + R_EXTENSIONS] + i * G_CHANGE
-        old = find_extension(data, pool, work, ~code[row + G_NAME], code[row + G_NAME_SIZE])
-        verdict = _changed(data, pool, code, memory, state, work, found, row, -1, old, at)
-        if verdict != DONE:
-            return verdict
-    _note_cause(code, work, route)
-    if _core_leaves(data, pool, code, work, route) != DONE:
-        return SLOW
-    return _extensions_leave(data, pool, code, work, route)
+    verdict = _work_out(data, pool, code, memory, state, work, found, route)
+    if verdict == DONE and work[W_TRANSFORMED]:
+        verdict = _note_transformed(data, pool, code, work, route)
+    if verdict == DONE:
+        _merge_extensions(code, work, route)
+    return verdict

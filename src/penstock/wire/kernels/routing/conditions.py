@@ -209,10 +209,10 @@ def _operation(
 
 
 @inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT), inline=False)
-def evaluate(
+def _evaluate(
     data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int
 ) -> int:
-    """Give the value of the condition that begins at code[at]: TRUE, FALSE, NULL or UNSURE."""
+    """Give the value of any condition."""
     work[W_DEPTH] = 0
     while code[at] != I_END:
         operation = code[at]
@@ -226,3 +226,27 @@ def evaluate(
             return UNSURE
         at += I_INSTRUCTION
     return _pop(work)
+
+
+@inner(INT(BYTES, INTS, INTS, INTS, INT))
+def _compare_path(data: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int) -> int:
+    """Compare the number at a path with a constant: two instructions at once."""
+    if _paths(data, work, found, I_NUMBER_OF_PATH, code[at + 1]) == UNSURE:
+        return UNSURE
+    at += I_INSTRUCTION
+    if code[at] == I_NUMBER_IS_NULL:
+        return TRUE if work[W_SCALE] < 0 else FALSE
+    return _compare_number(work, code[at + 1], code[at + 2], code[at + 3], 0)
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT))
+def evaluate(
+    data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int
+) -> int:
+    """Give the value of the condition that begins at code[at]: TRUE, FALSE, NULL or UNSURE."""
+    # One comparison of an attribute, most often of the type, or of a number: worth ways of their own.
+    if code[at] == I_COMPARE_CORE and code[at + I_INSTRUCTION] == I_END:
+        return _compare_core(data, pool, work, code[at + 1], code[at + 2], code[at + 3], code[at + 4])
+    if code[at] == I_NUMBER_OF_PATH and code[at + 2 * I_INSTRUCTION] == I_END:
+        return _compare_path(data, code, work, found, at)
+    return _evaluate(data, pool, code, work, found, at)

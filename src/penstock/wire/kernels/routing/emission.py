@@ -1,13 +1,13 @@
-"""The record that leaves: first its size, then the slot that has room for it, then its bytes."""
+"""The record that leaves: its key, the slot that has room for it, its bytes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from penstock.wire.kernels.base64 import base64_size, encode_base64
+from penstock.wire.kernels.base64 import encode_base64
 from penstock.wire.kernels.copying import copy
 from penstock.wire.kernels.hashing import partition_of
-from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner
+from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner, part
 from penstock.wire.kernels.records import F_KEY, F_KEY_SIZE
 from penstock.wire.kernels.routing.attributes import is_text
 from penstock.wire.kernels.routing.boxes import (
@@ -23,12 +23,12 @@ from penstock.wire.kernels.routing.boxes import (
     slot_row,
 )
 from penstock.wire.kernels.routing.changes import value_of
-from penstock.wire.kernels.routing.texts import copy_text, escape_into, escaped_size
+from penstock.wire.kernels.routing.sizes import BASE64, CONTENT_TYPE, DATA, JSON, MARKER, PREFIX, written
+from penstock.wire.kernels.routing.texts import copy_text, escape_into
 from penstock.wire.kernels.varint import varint_size, write_varint
 from penstock.wire.routing_layout import (
-    DATA_BASE64,
+    A_CORE,
     DATA_IS_JSON_VALUE,
-    DATA_IS_VALUE,
     DATA_JSON,
     DATA_NONE,
     DATA_TEXT,
@@ -37,8 +37,8 @@ from penstock.wire.routing_layout import (
     KEY_KEEP,
     KEY_PARTITIONKEY,
     KEY_VALUE,
-    N_ATTRIBUTE,
     N_ESCAPES,
+    N_HEAD,
     N_NAME,
     N_NAME_SIZE,
     N_SIZE,
@@ -68,18 +68,11 @@ from penstock.wire.routing_layout import (
     W_UNDO_AT,
     W_VALUE_BYTES,
     W_WRITTEN,
-    W_WRITTEN_AT,
     X_DRY,
 )
 
-__all__ = ["choose_key", "emit", "measure_binary", "measure_structured", "undo"]
+__all__ = ["choose_key", "emit", "undo"]
 
-_CONTENT_TYPE = np.frombuffer(b"content-type", np.uint8)
-_JSON = np.frombuffer(b"application/json", np.uint8)
-_MARKER = np.frombuffer(b"application/cloudevents+json; charset=UTF-8", np.uint8)
-_PREFIX = np.frombuffer(b"ce_", np.uint8)
-_DATA = np.frombuffer(b',"data":', np.uint8)
-_BASE64 = np.frombuffer(b',"data_base64":', np.uint8)
 _PARTITIONKEY = np.frombuffer(b"partitionkey", np.uint8)
 _QUOTE = 0x22
 
@@ -90,61 +83,7 @@ _LONGEST = 15
 """Bytes of a record's own length and offset, at most, and its attributes and timestamp."""
 
 
-# The size
-
-
-@inner(INT(INT, INT))
-def _header_size(name: int, value: int) -> int:
-    return varint_size(name) + name + varint_size(value) + value
-
-
-@inner(INT(INTS))
-def _foreign_size(work: IntArray) -> int:
-    """Add up the headers of the application."""
-    size = 0
-    for i in range(work[W_FOREIGN]):
-        size += work[W_FOREIGN_AT + 2 * i + 1] - work[W_FOREIGN_AT + 2 * i]
-    return size
-
-
-@inner(INT(INTS, INT), inline=False)
-def measure_binary(work: IntArray, explicit: int) -> int:
-    """Note the size of the record in binary mode; `explicit` adds the content-type of JSON."""
-    size = _foreign_size(work)
-    count = work[W_WRITTEN] + work[W_FOREIGN]
-    for i in range(work[W_WRITTEN]):
-        at = W_WRITTEN_AT + i * N_ATTRIBUTE
-        name = len(_CONTENT_TYPE) if work[at + N_STYLE] == STYLE_MEDIA_TYPE else 3 + work[at + N_NAME_SIZE]
-        size += _header_size(name, work[at + N_SIZE])
-    if explicit:
-        size += _header_size(len(_CONTENT_TYPE), len(_JSON))
-        count += 1
-    work[W_HEADERS_SIZE] = size
-    work[W_HEADER_COUNT] = count
-    work[W_VALUE_BYTES] = work[W_DATA_SIZE]
-    work[W_DATA_STYLE] = DATA_IS_JSON_VALUE if explicit else DATA_IS_VALUE
-    return size
-
-
-@inner(INT(BYTES, BYTES, INTS, INT), inline=False)
-def measure_structured(data: ByteArray, pool: ByteArray, work: IntArray, style: int) -> int:
-    """Note the size of the record in structured mode, with data in this style."""
-    size = 2
-    for i in range(work[W_WRITTEN]):
-        at = W_WRITTEN_AT + i * N_ATTRIBUTE
-        quotes = 2 if work[at + N_STYLE] == STYLE_RAW else 4
-        size += work[at + N_NAME_SIZE] + work[at + N_SIZE] + work[at + N_ESCAPES] + quotes + 1 + int(i > 0)
-    if style == DATA_JSON:
-        size += len(_DATA) + work[W_DATA_SIZE]
-    elif style == DATA_TEXT:
-        size += len(_DATA) + 2 + escaped_size(data, pool, work[W_DATA], work[W_DATA_SIZE])
-    elif style == DATA_BASE64:
-        size += len(_BASE64) + 2 + base64_size(work[W_DATA_SIZE])
-    work[W_VALUE_BYTES] = size
-    work[W_HEADERS_SIZE] = _foreign_size(work) + _header_size(len(_CONTENT_TYPE), len(_MARKER))
-    work[W_HEADER_COUNT] = work[W_FOREIGN] + 1
-    work[W_DATA_STYLE] = style
-    return size
+# The key
 
 
 @inner(INT(BYTES, BYTES, INT, INT))
@@ -152,6 +91,14 @@ def _is_partitionkey(data: ByteArray, pool: ByteArray, name: int, size: int) -> 
     if name >= 0:
         return is_text(data, name, size, _PARTITIONKEY)
     return is_text(pool, ~name, size, _PARTITIONKEY)
+
+
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT), inline=False)
+def _key_value(
+    data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, route: int
+) -> int:
+    verdict = value_of(data, pool, code, work, found, code[route + R_KEY_VALUE], W_KEY_TEXT)
+    return SLOW if verdict == UNSURE else DONE
 
 
 @inner(INT(BYTES, OUT, INTS, INTS, INTS, INT))
@@ -166,11 +113,10 @@ def choose_key(
         work[W_KEY_TEXT] = work[F_KEY]
         work[W_KEY_TEXT_SIZE] = work[F_KEY_SIZE]
     elif rule == KEY_VALUE:
-        if value_of(data, pool, code, work, found, code[route + R_KEY_VALUE], W_KEY_TEXT) == UNSURE:
-            return SLOW
+        return _key_value(data, pool, code, work, found, route)
     elif rule == KEY_PARTITIONKEY:
-        for i in range(work[W_WRITTEN]):
-            at = W_WRITTEN_AT + i * N_ATTRIBUTE
+        for i in range(A_CORE, work[W_WRITTEN]):
+            at = written(work, i)
             if _is_partitionkey(data, pool, work[at + N_NAME], work[at + N_NAME_SIZE]):
                 work[W_KEY_TEXT] = work[at + N_TEXT]
                 work[W_KEY_TEXT_SIZE] = work[at + N_SIZE]
@@ -180,53 +126,84 @@ def choose_key(
 # The bytes
 
 
-@inner(INT(BYTES, OUT, INT), inline=False)
+@part(INT(BYTES, OUT, INT))
 def _blob(text: ByteArray, out: ByteArray, at: int) -> int:
     at = write_varint(out, at, len(text))
     return copy(text, 0, out, at, len(text))
 
 
-@inner(INT(BYTES, BYTES, INTS, OUT, INT))
+@inner(INT(BYTES, BYTES, INTS, INT, OUT, INT), inline=False)
+def _header_name(data: ByteArray, pool: ByteArray, work: IntArray, row: int, out: ByteArray, at: int) -> int:
+    """Write the name of a header that has no head."""
+    if work[row + N_STYLE] == STYLE_MEDIA_TYPE:
+        return _blob(CONTENT_TYPE, out, at)
+    at = write_varint(out, at, len(PREFIX) + work[row + N_NAME_SIZE])
+    at = copy(PREFIX, 0, out, at, len(PREFIX))
+    return copy_text(data, pool, work[row + N_NAME], work[row + N_NAME_SIZE], out, at)
+
+
+@part(INT(BYTES, BYTES, INTS, OUT, INT), boundscheck=False)
 def _write_attributes(data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray, at: int) -> int:
     """Write the headers of binary mode."""
     for i in range(work[W_WRITTEN]):
-        row = W_WRITTEN_AT + i * N_ATTRIBUTE
-        if work[row + N_STYLE] == STYLE_MEDIA_TYPE:
-            at = _blob(_CONTENT_TYPE, out, at)
+        row = written(work, i)
+        if work[row + N_SIZE] < 0:
+            continue
+        if work[row + N_HEAD] == 0 or work[row + N_STYLE] == STYLE_MEDIA_TYPE:
+            at = _header_name(data, pool, work, row, out, at)
         else:
-            at = write_varint(out, at, len(_PREFIX) + work[row + N_NAME_SIZE])
-            at = copy(_PREFIX, 0, out, at, len(_PREFIX))
-            at = copy_text(data, pool, work[row + N_NAME], work[row + N_NAME_SIZE], out, at)
+            at = copy(pool, work[row + N_HEAD], out, at, 1 + len(PREFIX) + work[row + N_NAME_SIZE])
         at = write_varint(out, at, work[row + N_SIZE])
         at = copy_text(data, pool, work[row + N_TEXT], work[row + N_SIZE], out, at)
     if work[W_DATA_STYLE] == DATA_IS_JSON_VALUE:
-        at = _blob(_CONTENT_TYPE, out, at)
-        at = _blob(_JSON, out, at)
+        at = _blob(CONTENT_TYPE, out, at)
+        at = _blob(JSON, out, at)
     return at
 
 
-@inner(INT(BYTES, BYTES, INTS, OUT, INT))
+@inner(INT(OUT, INT, INT))
+def _put(out: ByteArray, at: int, byte: int) -> int:
+    if at < 0 or at >= len(out):
+        raise IndexError("byte leaves its array")
+    out[at] = byte
+    return at + 1
+
+
+@inner(INT(BYTES, BYTES, INTS, INT, OUT, INT), inline=False)
+def _member_name(data: ByteArray, pool: ByteArray, work: IntArray, row: int, out: ByteArray, at: int) -> int:
+    """Write the name of a member that has no head, as far as the quote of its text."""
+    out[at] = 0x2C
+    out[at + 1] = _QUOTE
+    at = copy_text(data, pool, work[row + N_NAME], work[row + N_NAME_SIZE], out, at + 2)
+    out[at] = _QUOTE
+    out[at + 1] = 0x3A
+    out[at + 2] = _QUOTE
+    return at + 3
+
+
+@part(INT(BYTES, BYTES, INTS, OUT, INT), boundscheck=False)
 def _write_members(data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray, at: int) -> int:
     """Write the attributes of structured mode as members of an object."""
+    start = at
     for i in range(work[W_WRITTEN]):
-        row = W_WRITTEN_AT + i * N_ATTRIBUTE
-        out[at] = 0x7B if i == 0 else 0x2C
-        out[at + 1] = _QUOTE
-        at = copy_text(data, pool, work[row + N_NAME], work[row + N_NAME_SIZE], out, at + 2)
-        out[at] = _QUOTE
-        out[at + 1] = 0x3A
-        at += 2
-        quoted = int(work[row + N_STYLE] != STYLE_RAW)
-        if quoted:
-            out[at] = _QUOTE
-            at += 1
-        if work[row + N_ESCAPES] > 0:
-            at = escape_into(data, pool, work[row + N_TEXT], work[row + N_SIZE], out, at)
+        row = written(work, i)
+        size = work[row + N_SIZE]
+        if size < 0:
+            continue
+        head, length = work[row + N_HEAD], work[row + N_NAME_SIZE]
+        if head == 0:
+            at = _member_name(data, pool, work, row, out, at)
         else:
-            at = copy_text(data, pool, work[row + N_TEXT], work[row + N_SIZE], out, at)
-        if quoted:
-            out[at] = _QUOTE
-            at += 1
+            at = copy(pool, head + 1 + len(PREFIX) + length, out, at, length + 5)
+        raw = int(work[row + N_STYLE] == STYLE_RAW)
+        at -= raw
+        if work[row + N_ESCAPES] > 0:
+            at = escape_into(data, pool, work[row + N_TEXT], size, out, at)
+        else:
+            at = copy_text(data, pool, work[row + N_TEXT], size, out, at)
+        if not raw:
+            at = _put(out, at, _QUOTE)
+    _put(out, start, 0x7B)
     return at
 
 
@@ -235,10 +212,10 @@ def _write_data(data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray
     """Write the data of a structured event, and the end of the object."""
     style, start, size = work[W_DATA_STYLE], work[W_DATA], work[W_DATA_SIZE]
     if style == DATA_JSON:
-        at = copy(_DATA, 0, out, at, len(_DATA))
+        at = copy(DATA, 0, out, at, len(DATA))
         at = copy(data, start, out, at, size)
     elif style != DATA_NONE:
-        name = _DATA if style == DATA_TEXT else _BASE64
+        name = DATA if style == DATA_TEXT else BASE64
         at = copy(name, 0, out, at, len(name))
         out[at] = _QUOTE
         if style == DATA_TEXT:
@@ -271,11 +248,7 @@ def _write(
     elif work[W_DATA_SIZE] > 0:
         at = copy(data, work[W_DATA], out, at, work[W_DATA_SIZE])
     at = write_varint(out, at, work[W_HEADER_COUNT])
-    if structured:
-        at = _blob(_CONTENT_TYPE, out, at)
-        at = _blob(_MARKER, out, at)
-    else:
-        at = _write_attributes(data, pool, work, out, at)
+    at = copy(MARKER, 0, out, at, len(MARKER)) if structured else _write_attributes(data, pool, work, out, at)
     for i in range(work[W_FOREIGN]):
         start = work[W_FOREIGN_AT + 2 * i]
         at = copy(data, start, out, at, work[W_FOREIGN_AT + 2 * i + 1] - start)
@@ -329,7 +302,7 @@ def _place(
     return DONE
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, OUT, INTS, INT), inline=False)
+@part(INT(BYTES, BYTES, INTS, INTS, INTS, OUT, INTS, INT))
 def emit(
     data: ByteArray,
     pool: ByteArray,

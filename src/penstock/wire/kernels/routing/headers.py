@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.wire.kernels.copying import copy
-from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner
+from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner, part
 from penstock.wire.kernels.records import F_HEADERS, F_HEADERS_AT, read_blob
 from penstock.wire.kernels.routing.attributes import (
     add_extension,
@@ -26,6 +26,7 @@ from penstock.wire.kernels.words import equal
 from penstock.wire.routing_layout import (
     A_DATACONTENTTYPE,
     BROKEN,
+    C_HEADS,
     C_SHAPE,
     DONE,
     H_CORE,
@@ -33,9 +34,11 @@ from penstock.wire.routing_layout import (
     H_NAME_SIZE,
     H_PLACE,
     MAX_FOREIGN,
+    MAX_HEAD,
     MAX_SHAPE,
     N_ATTRIBUTE,
     N_ESCAPES,
+    N_HEAD,
     N_NAME,
     N_NAME_SIZE,
     N_SIZE,
@@ -143,6 +146,20 @@ def _read_all(
 # The same headers again: names and their order are those of the record before, mostly.
 
 
+@inner(INT(BYTES, INT, INT, OUT, INT))
+def _write_head(data: ByteArray, name: int, length: int, pool: ByteArray, to: int) -> int:
+    """Write the head of an extension, see `routing_layout.head_of`; give the position behind it."""
+    pool[to] = 2 * (_PREFIX + length)
+    to = copy(data, name - _PREFIX, pool, to + 1, _PREFIX + length)
+    pool[to] = 0x2C
+    pool[to + 1] = 0x22
+    to = copy(data, name, pool, to + 2, length)
+    pool[to] = 0x22
+    pool[to + 1] = 0x3A
+    pool[to + 2] = 0x22
+    return to + 3
+
+
 @inner(INT(BYTES, BYTES, INTS, INT, INT, INT))
 def _note_header(data: ByteArray, pool: ByteArray, work: IntArray, row: int, name: int, length: int) -> int:
     """Note which attribute a header is."""
@@ -163,6 +180,7 @@ def _remember(data: ByteArray, end: int, pool: ByteArray, code: IntArray, work: 
     count = work[F_HEADERS]
     pos = work[F_HEADERS_AT]
     at = code[C_SHAPE]
+    head = code[C_HEADS]
     if count > MAX_SHAPE:
         return 0
     for i in range(count):
@@ -174,6 +192,9 @@ def _remember(data: ByteArray, end: int, pool: ByteArray, code: IntArray, work: 
         _note_header(data, pool, work, row, name, length)
         work[row + H_NAME_SIZE] = behind - pos
         at = copy(data, pos, pool, at, behind - pos)
+        if work[row + H_CORE] < 0 <= work[row + H_PLACE] and length - _PREFIX <= MAX_HEAD:
+            work[work[row + H_PLACE] + N_HEAD] = head
+            head = _write_head(data, name + _PREFIX, length - _PREFIX, pool, head)
         size, text = read_blob(data, behind, end)
         pos = text + max(size, 0)
     return int(count)
@@ -240,7 +261,7 @@ def _read_same(
     return 1
 
 
-@inner(INT(BYTES, INT, OUT, INTS, INTS, INTS, INTS), inline=False)
+@part(INT(BYTES, INT, OUT, INTS, INTS, INTS, INTS))
 def read_headers(
     data: ByteArray,
     end: int,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.wire.kernels.copying import copy
 from penstock.wire.kernels.hashing import murmur2
-from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner, kernel
+from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner, kernel, part
 from penstock.wire.kernels.routing.texts import same
 from penstock.wire.routing_layout import (
     C_MEMORY,
@@ -54,7 +54,7 @@ def _is_at(
     return same(data, pool, text, size, kept, memory[index * M_ROW + M_SIZE])
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT, INT, INT), inline=False)
+@part(INT(BYTES, BYTES, INTS, INTS, INTS, INT, INT, INT))
 def recall(
     data: ByteArray,
     pool: ByteArray,

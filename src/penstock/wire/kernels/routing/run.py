@@ -6,7 +6,7 @@ judged; nothing of that record has been written then, and the loop can go on wit
 
 from __future__ import annotations
 
-from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner, kernel
+from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner, kernel, part
 from penstock.wire.kernels.json import FIELDS as FOUND
 from penstock.wire.kernels.json import value_end
 from penstock.wire.kernels.json_tokens import skip_space
@@ -14,15 +14,10 @@ from penstock.wire.kernels.records import F_KEY, F_KEY_SIZE, F_OFFSET, F_VALUE, 
 from penstock.wire.kernels.routing.attributes import has_required
 from penstock.wire.kernels.routing.changes import change
 from penstock.wire.kernels.routing.conditions import evaluate
-from penstock.wire.kernels.routing.emission import (
-    choose_key,
-    emit,
-    measure_binary,
-    measure_structured,
-    undo,
-)
+from penstock.wire.kernels.routing.emission import choose_key, emit, undo
 from penstock.wire.kernels.routing.envelope import read_envelope
 from penstock.wire.kernels.routing.headers import read_headers
+from penstock.wire.kernels.routing.sizes import measure_binary, measure_structured
 from penstock.wire.kernels.utf8 import is_utf8
 from penstock.wire.routing_layout import (
     A_CORE,
@@ -74,6 +69,7 @@ from penstock.wire.routing_layout import (
     W_SCRATCH,
     W_STRUCTURED,
     W_WRITTEN,
+    WORK_SIZE,
     X_DROPPED,
     X_DRY,
     X_END,
@@ -91,6 +87,8 @@ from penstock.wire.routing_layout import (
 __all__ = ["run"]
 
 _MAX_JSON = 8 << 20
+_DROPPED = -1
+"""A route takes the record and writes nothing."""
 
 
 # The event
@@ -140,7 +138,7 @@ def _read_event(
     return verdict
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INTS), inline=False)
+@part(INT(BYTES, BYTES, INTS, INTS, INTS, INTS))
 def _scan(
     data: ByteArray, pool: ByteArray, work: IntArray, trie: IntArray, found: IntArray, stack: IntArray
 ) -> int:
@@ -215,7 +213,7 @@ def _measure(
     return DONE
 
 
-@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INTS, INTS, OUT, INTS, INT))
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INTS, INTS, INT))
 def _route(
     data: ByteArray,
     pool: ByteArray,
@@ -226,11 +224,9 @@ def _route(
     trie: IntArray,
     found: IntArray,
     stack: IntArray,
-    out: ByteArray,
-    box: IntArray,
     route: int,
 ) -> int:
-    """Route the event at hand: DONE, PASSED, or why it cannot be done here and now."""
+    """Work out what leaves on a route: DONE, PASSED for nothing, or why it cannot be done here and now."""
     verdict = _holds(data, pool, code, work, found, code[route + R_GUARD])
     if verdict == DONE and code[route + R_READS_DATA]:
         verdict = _scan(data, pool, work, trie, found, stack)
@@ -243,33 +239,22 @@ def _route(
         verdict = choose_key(data, pool, code, work, found, route)
     if verdict == DONE:
         verdict = _measure(data, pool, code, work, trie, found, stack, route)
-    if verdict == DONE:
-        verdict = emit(data, pool, code, work, state, out, box, route)
     return verdict
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, OUT, INTS, INT))
-def _pass_null(
-    data: ByteArray,
-    pool: ByteArray,
-    code: IntArray,
-    work: IntArray,
-    state: IntArray,
-    out: ByteArray,
-    box: IntArray,
-    route: int,
-) -> int:
-    """Do with a null value that is no event what the route says."""
+@inner(INT(INTS, INTS, INT))
+def _pass_null(code: IntArray, work: IntArray, route: int) -> int:
+    """Do with a null value that is no event what the route says: DONE if it leaves, _DROPPED or SLOW."""
     if code[route + R_TOMBSTONES] == TOMBSTONES_REJECT:
         return SLOW
     if code[route + R_TOMBSTONES] == TOMBSTONES_DROP:
         work[W_DROPPED] += 1
-        return DONE
+        return _DROPPED
     work[W_WRITTEN] = 0
     work[W_KEY_TEXT] = work[F_KEY]
     work[W_KEY_TEXT_SIZE] = work[F_KEY_SIZE]
     measure_binary(work, 0)
-    return emit(data, pool, code, work, state, out, box, route)
+    return DONE
 
 
 # A record
@@ -300,10 +285,12 @@ def _record(
     for i in range(code[C_ROUTES]):
         route = code[C_ROUTES_AT] + i * R_ROUTE
         if event == PASSED:
-            verdict = _pass_null(data, pool, code, work, state, out, box, route)
+            verdict = _pass_null(code, work, route)
         else:
-            verdict = _route(data, pool, code, memory, state, work, trie, found, stack, out, box, route)
-        if verdict not in (DONE, PASSED):
+            verdict = _route(data, pool, code, memory, state, work, trie, found, stack, route)
+        if verdict == DONE:
+            verdict = emit(data, pool, code, work, state, out, box, route)
+        if verdict not in (DONE, PASSED, _DROPPED):
             undo(work, box)
             return verdict
         passed &= int(verdict == PASSED)
@@ -339,6 +326,8 @@ def run(
 
     With X_DRY nothing is written or counted, and records that are not certain are noted, not stopped at.
     """
+    if len(work) < WORK_SIZE:
+        raise IndexError("too few numbers to note a record")
     while state[X_LEFT] > 0:
         behind = read_record(data, state[X_POS], len(data), work, 0)
         if behind < 0:

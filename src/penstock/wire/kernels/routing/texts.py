@@ -7,7 +7,7 @@ noncharacters, no surrogates.
 from __future__ import annotations
 
 from penstock.wire.kernels.copying import copy
-from penstock.wire.kernels.jit import BYTES, INT, OUT, ByteArray, inner
+from penstock.wire.kernels.jit import BYTES, INT, OUT, ByteArray, inner, part
 from penstock.wire.kernels.utf8 import is_utf8
 from penstock.wire.kernels.varint import byte_at
 from penstock.wire.kernels.words import EACH, MARKS, WORD, bytes_below, equal, short_word, word_at, zero_bytes
@@ -81,7 +81,7 @@ def compare(data: ByteArray, pool: ByteArray, left: int, size: int, right: int, 
     return sign if sign != 0 else size - other
 
 
-@inner(INT(BYTES, BYTES, INT, INT, INT, INT), inline=False)
+@part(INT(BYTES, BYTES, INT, INT, INT, INT))
 def same(data: ByteArray, pool: ByteArray, left: int, size: int, right: int, other: int) -> int:
     """Say 1 if two texts are equal; null equals null."""
     if size != other:
@@ -148,7 +148,7 @@ def judge(data: ByteArray, pool: ByteArray, text: int, size: int) -> int:
     return 0 if is_plain(pool, ~text, size) else _judge_any(pool, ~text, ~text + size)
 
 
-@inner(INT(BYTES, BYTES, INT, INT, OUT, INT), inline=False)
+@part(INT(BYTES, BYTES, INT, INT, OUT, INT))
 def copy_text(data: ByteArray, pool: ByteArray, text: int, size: int, out: ByteArray, at: int) -> int:
     """Copy a text; give the position behind it."""
     if text >= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.wire.kernels.jit import BYTES, INT, INTS, ByteArray, IntArray, inner
+from penstock.wire.kernels.jit import BYTES, INT, INTS, ByteArray, IntArray, inner, part
 from penstock.wire.kernels.json import ESCAPED, FALSE, FIELDS, NUMBER, STRING, TRUE
 from penstock.wire.kernels.json_values import read_decimal
 from penstock.wire.kernels.routing.attributes import find_extension
@@ -52,7 +52,7 @@ def _path(data: ByteArray, work: IntArray, found: IntArray, kind: int, slot: int
     return DONE
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INT, INT, INT, INT), inline=False)
+@part(INT(BYTES, BYTES, INTS, INTS, INT, INT, INT, INT))
 def load(
     data: ByteArray, pool: ByteArray, work: IntArray, found: IntArray, kind: int, a: int, b: int, to: int
 ) -> int:
