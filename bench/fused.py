@@ -93,12 +93,15 @@ def loop_process(broker: Broker, source: str, target: str, *words: str) -> Itera
 
 
 @contextmanager
-def go_process(broker: Broker, source: str, target: str, binary: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the Go program."""
+def go_process(
+    broker: Broker, source: str, target: str, binary: Path, form: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the Go program, in one of its two forms."""
     environment = os.environ | {
         "BENCH_BOOTSTRAP": broker.bootstrap,
         "BENCH_SOURCE": source,
         "BENCH_TARGET": target,
+        "BENCH_FORM": form,
         "BENCH_GROUP": f"bench-{secrets.token_hex(6)}",
     }
     child = subprocess.Popen([str(binary)], env=environment, stderr=subprocess.DEVNULL)
@@ -198,7 +201,8 @@ class Bench:
             AT_LEAST_ONCE: ("at least once", self._loop("--at-least-once")),
         }
         if go is not None:
-            sides["Go, franz-go"] = ("may lose records", lambda: self._go(go))
+            sides["Go, franz-go"] = ("may lose records", lambda: self._go(go, "idiomatic"))
+            sides["Go, bytes spliced"] = ("may lose records", lambda: self._go(go, "splice"))
         return sides
 
     def _loop(self, *words: str) -> Callable[[], Round]:
@@ -211,10 +215,10 @@ class Bench:
 
         return measure
 
-    def _go(self, binary: Path) -> Round:
+    def _go(self, binary: Path, form: str) -> Round:
         with (
             self.broker.topic() as target,
-            go_process(self.broker, self.spark.source, target, binary) as child,
+            go_process(self.broker, self.spark.source, target, binary, form) as child,
         ):
             return self._complete(child, target)
 

@@ -1,7 +1,8 @@
 // The route job of bench/pipeline.py as a Go programmer would write it: franz-go and a fast JSON library.
 //
 // Binary CloudEvents in; those of one type whose amount is above 100 leave in structured mode, with the
-// subject set from the data. Offsets are marked when a record is handed to the producer.
+// subject set from the data. Offsets are marked when a record is handed to the producer. BENCH_FORM=splice takes
+// the other form, in splice.go.
 package main
 
 import (
@@ -31,13 +32,17 @@ func main() {
 	}
 	defer client.Close()
 	ctx := context.Background()
+	route := routed
+	if os.Getenv("BENCH_FORM") == "splice" {
+		route = spliced
+	}
 	for {
 		fetches := client.PollFetches(ctx)
 		if errs := fetches.Errors(); len(errs) > 0 {
 			log.Fatal(errs[0].Err)
 		}
 		fetches.EachRecord(func(record *kgo.Record) {
-			if out := routed(record); out != nil {
+			if out := route(record); out != nil {
 				client.Produce(ctx, out, func(_ *kgo.Record, err error) {
 					if err != nil {
 						log.Fatal(err)
