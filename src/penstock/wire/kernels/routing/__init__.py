@@ -12,7 +12,8 @@
 | conditions | the opcodes of conditions, in three-valued logic                               |
 | values     | operands as texts: constants, attributes, paths                                |
 | changes    | the values that a route sets, and what differs then                            |
-| emission   | the record that leaves, its size first                                         |
+| sizes      | the size of the record that leaves                                             |
+| emission   | its key, its slot, its bytes                                                   |
 | run        | the loop over the records of a batch                                           |
 
 One-sided: a record is kept or dropped only where that is certain. Anything else stops the loop at the record,
