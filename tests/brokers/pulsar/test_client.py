@@ -15,8 +15,10 @@ import pulsar as foreign
 import pytest
 
 from penstock.brokers.pulsar import AccessMode, Admin, Options, PulsarClient, SubscriptionType
+from penstock.brokers.pulsar.reader import Reader
+from penstock.brokers.pulsar.refusal import refusal
 from penstock.embedded.pulsar import Pulsar
-from penstock.errors import ClusterError, PulsarRefused
+from penstock.errors import ClusterError, PulsarRefused, Unreachable
 from penstock.wire.pulsar import EARLIEST, LATEST, Compression, Entry
 from penstock.wire.pulsar.compression import compress, decompress
 from penstock.wire.pulsar.pulsar_pb2 import MessageMetadata, ServerError, SingleMessageMetadata
@@ -182,6 +184,41 @@ def test_readers_start_where_they_are_told(pulsar: Pulsar, run: Any, topic: str,
             last = (await (await send(producer, b"new"))).message_id
             assert (await at_end.read()).message_id == last
             assert (await reader.last_message_id())[:2] == last[:2]
+
+    run(main)
+
+
+def test_a_reader_whose_cursor_is_gone_is_moved_once_more(
+    pulsar: Pulsar, run: Any, topic: str, send: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Reader._fix_start
+    refusals = [refusal(ServerError.METADATA_ERROR, "Consumer not found", what="no") for _ in range(2)]
+
+    async def asked_in_vain(self: Reader[Any], connection: Any, moved: bool) -> None:
+        """Fail as a broker does that drops a consumer which has joined a moved cursor just now."""
+        if refusals:
+            raise refusals.pop()
+        await asked(self, connection, moved)
+
+    async def main() -> None:
+        async with PulsarClient(pulsar.service_url) as client:
+            producer = await client.producer(topic)
+            places, times = [], []
+            for i in range(5):
+                times.append(time.time_ns() // 1_000_000)
+                places.append((await (await send(producer, b"%d" % i))).message_id)
+                await asyncio.sleep(0.01)
+            reader = await client.reader(topic)
+            monkeypatch.setattr(Reader, "_fix_start", asked_in_vain)
+            await reader.seek_to_time(times[3])
+            assert (await reader.read()).message_id == places[3]
+            assert not refusals
+            refusals.extend(refusal(ServerError.METADATA_ERROR, "no", what="no") for _ in range(100))
+            with pytest.raises(Unreachable, match="did not move"):
+                await reader.seek_to_time(times[2])
+            refusals.clear()
+            await reader.seek(places[1])
+            assert (await reader.read()).message_id == places[1]
 
     run(main)
 

@@ -18,6 +18,8 @@ from penstock.wire.pulsar.pulsar_pb2 import CommandAck, CommandGetLastMessageId,
 __all__ = ["Reader"]
 
 T = TypeVar("T")
+_ATTEMPTS = 10
+"""How often a reader is moved to a time before that is given up."""
 
 
 class Reader(Subscription[T]):
@@ -41,12 +43,15 @@ class Reader(Subscription[T]):
         self._lives = count()
         self._life = 0
         self._moved = False
+        self._is_placed = True
+        """Whether it is known where to go on; until then nothing is asked for."""
 
     async def seek(self, start: MessageId) -> None:
         """Go on with the entry at `start`; what waits in the queue is dropped."""
         connection = await self._attached()
         self._forget()
         self._start = _at(start)
+        self._moved, self._is_placed = False, True
         connection.consumers.pop(self._consumer_id, None)
         self._useful = True
         self.on_lost(connection, Unreachable("the reader was moved"))
@@ -54,18 +59,28 @@ class Reader(Subscription[T]):
 
     async def seek_to_time(self, publish_time: int) -> None:
         """Go on with the first entry published at or after a time in milliseconds."""
-        await self._attached()
-        # The broker moves the cursor of our subscription, which then is joined once more.
-        self._moved = True
-        self._start = EARLIEST
-        await self._seek(message_publish_time=publish_time)
-        await self._attached()
+        for _ in range(_ATTEMPTS):
+            await self._attached()
+            # The broker moves the cursor of our subscription, which then is joined once more. If that fails
+            # the cursor is gone, because nobody else has it, and with it the place.
+            self._moved, self._is_placed = True, False
+            self._start = EARLIEST
+            await self._seek(message_publish_time=publish_time)
+            await self._attached()
+            if self._is_placed:
+                return
+        raise Unreachable(f"the broker did not move a reader of topic {self.topic}", next="try once more")
 
     async def _attach(self, connection: Connection) -> None:
         await super()._attach(connection)
         moved, self._moved = self._moved, False
         if self.received is None and (moved or self._start == LATEST):
             await self._fix_start(connection, moved)
+        self._is_placed = self._is_placed or moved
+
+    def _ask_for_more(self) -> None:
+        if self._is_placed:
+            super()._ask_for_more()
 
     async def _fix_start(self, connection: Connection, moved: bool) -> None:
         """Learn the place we are at, so that nothing is missed if we are lost before the first entry."""
