@@ -54,6 +54,16 @@ func main() {
 	}
 }
 
+// largeOrder gives the customer of an order, and whether its amount is above 100.
+func largeOrder(value []byte) (string, bool) {
+	var data struct {
+		Amount   float64 `json:"amount"`
+		Customer string  `json:"customer"`
+	}
+	err := json.Unmarshal(value, &data)
+	return data.Customer, err == nil && data.Amount > 100
+}
+
 // routed gives the record to write; nil if the route does not take the event.
 func routed(record *kgo.Record) *kgo.Record {
 	event := make(map[string]any, len(record.Headers)+2)
@@ -67,14 +77,11 @@ func routed(record *kgo.Record) *kgo.Record {
 	if event["type"] != orderPlaced {
 		return nil
 	}
-	var data struct {
-		Amount   float64 `json:"amount"`
-		Customer string  `json:"customer"`
-	}
-	if err := json.Unmarshal(record.Value, &data); err != nil || data.Amount <= 100 {
+	customer, large := largeOrder(record.Value)
+	if !large {
 		return nil
 	}
-	event["subject"] = data.Customer
+	event["subject"] = customer
 	event["data"] = json.RawMessage(record.Value)
 	value, err := json.Marshal(event)
 	if err != nil {

@@ -1,9 +1,6 @@
 package main
 
-import (
-	"github.com/goccy/go-json"
-	"github.com/twmb/franz-go/pkg/kgo"
-)
+import "github.com/twmb/franz-go/pkg/kgo"
 
 var mark = []byte("application/cloudevents+json; charset=UTF-8")
 
@@ -12,11 +9,8 @@ func spliced(record *kgo.Record) *kgo.Record {
 	if !isPlaced(record.Headers) {
 		return nil
 	}
-	var data struct {
-		Amount   float64 `json:"amount"`
-		Customer string  `json:"customer"`
-	}
-	if err := json.Unmarshal(record.Value, &data); err != nil || data.Amount <= 100 {
+	customer, large := largeOrder(record.Value)
+	if !large {
 		return nil
 	}
 	value := make([]byte, 0, len(record.Value)+512)
@@ -27,7 +21,7 @@ func spliced(record *kgo.Record) *kgo.Record {
 			value = append(quoted(value, string(header.Value)), ',')
 		}
 	}
-	value = quoted(append(value, `"subject":`...), data.Customer)
+	value = quoted(append(value, `"subject":`...), customer)
 	value = append(append(append(value, `,"data":`...), record.Value...), '}')
 	return &kgo.Record{
 		Key:     record.Key,

@@ -58,7 +58,10 @@ class Reader(Subscription[T]):
         await self._attached()
 
     async def seek_to_time(self, publish_time: int) -> None:
-        """Go on with the first entry published at or after a time in milliseconds."""
+        """Go on with the first entry published at or after a time in milliseconds.
+
+        After an error the place is not known, and it may be that nothing comes: seek once more.
+        """
         for _ in range(_ATTEMPTS):
             await self._attached()
             # The broker moves the cursor of our subscription, which then is joined once more. If that fails

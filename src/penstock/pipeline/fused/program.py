@@ -116,7 +116,7 @@ def program_of(stage: Stage) -> Program:
     trie = trie_of(writer.slots, writer.constant)
     head = {at.C_ROUTES: len(stage.routes), at.C_ROUTES_AT: at.C_HEAD, at.C_SLOTS: len(writer.slots)}
     head[at.C_ADMISSION] = writer.condition(admission)
-    # Behind the constants: the texts that were judged, the names of headers, then room to write in.
+    # Behind the constants: the texts that were judged, the names of headers and their heads, then room.
     head[at.C_MEMORY] = len(writer.pool)
     head[at.C_SHAPE] = head[at.C_MEMORY] + at.MEMORY_ROWS * at.MEMORY_TEXT
     head[at.C_HEADS] = head[at.C_SHAPE] + at.SHAPE_TEXT

@@ -152,8 +152,8 @@ def _texts(data: ByteArray, pool: ByteArray, work: IntArray, operation: int, a: 
     return FALSE if is_text(data, left, size, _FALSE) else NULL
 
 
-@inner(INT(INTS, INT, INT, INT, INT))
-def _compare_number(work: IntArray, comparison: int, digits: int, scale: int, unused: int) -> int:
+@inner(INT(INTS, INT, INT, INT))
+def _compare_number(work: IntArray, comparison: int, digits: int, scale: int) -> int:
     if work[W_SCALE] < 0:
         return NULL
     # Both are integers that a double holds, and IEEE 754 division rounds once: the nearest double.
@@ -200,7 +200,7 @@ def _operation(
     if operation in (I_NUMBER_OF_PATH, I_PATH_IS_NULL, I_BOOLEAN_OF_PATH):
         return _paths(data, work, found, operation, a)
     if operation == I_COMPARE_NUMBER:
-        return _compare_number(work, a, b, c, 0)
+        return _compare_number(work, a, b, c)
     if operation == I_NUMBER_IS_NULL:
         return TRUE if work[W_SCALE] < 0 else FALSE
     if operation in (I_PUSH, I_AND, I_OR, I_NOT, I_BOOLEAN_IS_NULL, I_COMPARE_BOOLEAN):
@@ -236,7 +236,7 @@ def _compare_path(data: ByteArray, code: IntArray, work: IntArray, found: IntArr
     at += I_INSTRUCTION
     if code[at] == I_NUMBER_IS_NULL:
         return TRUE if work[W_SCALE] < 0 else FALSE
-    return _compare_number(work, code[at + 1], code[at + 2], code[at + 3], 0)
+    return _compare_number(work, code[at + 1], code[at + 2], code[at + 3])
 
 
 @inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT))
