@@ -12,7 +12,6 @@ import asyncio
 import io
 import secrets
 import signal
-import socket
 import statistics
 import struct
 import subprocess
@@ -26,6 +25,7 @@ from kio.serial import entity_reader, entity_writer
 
 from penstock.brokers.pulsar import Admin, PulsarClient
 from penstock.embedded.kafka import Kafka
+from penstock.embedded.ports import choose_port
 from penstock.embedded.pulsar import Pulsar
 from penstock.gateway.entities import entity
 from penstock.gateway.groups.requests import Identity, JoinRequest, SyncRequest
@@ -256,8 +256,7 @@ class Process:
     """One gateway as a process."""
 
     def __init__(self, pulsar: Pulsar) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.bootstrap = f"127.0.0.1:{free.getsockname()[1]}"
+        self.bootstrap = f"127.0.0.1:{choose_port(0, setting='port')}"
         words = [sys.executable, "-m", "penstock.cli", "gateway", "--listen", self.bootstrap]
         words += ["--pulsar", pulsar.service_url, "--admin", pulsar.admin_url]
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

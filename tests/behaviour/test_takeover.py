@@ -20,6 +20,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from penstock.embedded.ports import choose_port
+
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 COMMIT, FETCH_OFFSETS, FIND, METADATA = 8, 9, 10, 3
@@ -30,16 +32,11 @@ STARTS = 120.0
 """A process on a busy machine."""
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 class GatewayProcess:
     """One `penstock gateway`, at the same address in each of its lives."""
 
     def __init__(self, pulsar: Any, log: Path, *words: str) -> None:
-        self.port = free_port()
+        self.port = choose_port(0, setting="port")
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._words = [sys.executable, "-m", "penstock.cli", "gateway", "--listen", self.bootstrap]
         self._words += ["--pulsar", pulsar.service_url, "--admin", pulsar.admin_url, *words]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import pytest
 
 from penstock.embedded import supervisor
 from penstock.embedded.home import penstock_home
+from penstock.embedded.ports import choose_port
 
 Run = Callable[..., str]
 
@@ -36,8 +36,7 @@ def shell(shared: Path, isolated_home: Path, tmp_path: Path) -> Iterator[Run]:
     home.mkdir()
     for name in SHARED:
         (home / name).symlink_to(shared / name)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(choose_port(0, setting="port"))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     def run(*words: str, given: str = "") -> str:

@@ -272,6 +272,17 @@ def test_a_port_taken_on_every_interface_is_taken() -> None:
         choose_port(listener.getsockname()[1], setting="test")
 
 
+def test_a_free_port_is_none_that_a_connection_may_get() -> None:
+    found = {choose_port(0, setting="test") for _ in range(100)}
+    assert len(found) > 90, "not one after the other: others look at the same time"
+    assert max(found) < 32768
+
+
+def test_where_no_quiet_port_is_free(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.embedded.ports._QUIET", [taken] * 50)
+    assert choose_port(0, setting="test") not in (0, taken)
+
+
 def test_a_port_of_our_own_that_was_taken_meanwhile() -> None:
     with Tiny() as server:
         port = server.port("port")

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.brokers.pulsar import Host
 from penstock.embedded.gateway import Gateway as GatewayServer
+from penstock.embedded.ports import choose_port
 from penstock.embedded.pulsar import Pulsar
 from penstock.embedded.stack import Stack
 from penstock.errors import MachineError, PortTaken, Unreachable, UsageError
@@ -192,6 +193,20 @@ def test_a_taken_port_ends_it(pulsar: Pulsar, tmp_path: Path) -> None:
         process = Process(pulsar, tmp_path / "log", "--listen", f"127.0.0.1:{port}")
         assert process._process.wait(timeout=60) == 1
     assert f"error[PK103] 127.0.0.1:{port} is taken" in process.log.read_text()
+
+
+@pytest.mark.server
+def test_a_free_port_that_is_lost_is_replaced(pulsar: Pulsar, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        lost = [taken.getsockname()[1]]
+        monkeypatch.setattr(
+            "penstock.embedded.server.choose_port",
+            lambda fixed, *, setting: lost.pop() if lost else choose_port(fixed, setting=setting),
+        )
+        with GatewayServer(pulsar) as gateway:
+            admin = AdminClient({"bootstrap.servers": gateway.bootstrap, "log_level": 0})
+            assert admin.list_topics(timeout=20).brokers
+    assert lost == []
 
 
 @pytest.mark.server

@@ -21,11 +21,12 @@ from penstock.embedded.java import Java, find_java
 from penstock.embedded.ports import choose_port
 from penstock.embedded.private import write_private
 from penstock.embedded.process import ServerProcess, last_lines, size_of
-from penstock.errors import MachineError, StartupError
+from penstock.errors import MachineError, PortTaken, StartupError
 
 __all__ = ["Server", "write_arguments"]
 
-_PORT_LOST = ("Address already in use", "BindException", "Port already bound")
+_PORT_LOST = ("Address already in use", "BindException", "Port already bound", f"[{PortTaken.code}]")
+"""What Kafka, Pulsar, the registry and our gateway say."""
 _ATTEMPTS = 3
 _PARTS = ("conf", "logs", "data")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +17,7 @@ from ruamel.yaml import YAML
 
 from penstock.brokers.kafka_records import publish, scan
 from penstock.embedded.java import find_java
+from penstock.embedded.ports import choose_port
 from penstock.embedded.process import ServerProcess
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.deadletter import TYPE
@@ -58,7 +58,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def master(machine: Path) -> Iterator[str]:
     """Run a master and two workers of one core each, from PySpark's own classes, on loopback."""
     folder = machine
-    address = f"spark://127.0.0.1:{_free_port()}"
+    address = f"spark://127.0.0.1:{choose_port(0, setting='master')}"
     name, port = "127.0.0.1", address.rpartition(":")[2]
     running = []
     try:
@@ -96,12 +96,6 @@ def _daemon(name: str, folder: Path, *words: str, number: int = 0) -> ServerProc
 
 def _text(process: ServerProcess) -> str:
     return process.out.read_text(encoding="utf-8", errors="replace")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
