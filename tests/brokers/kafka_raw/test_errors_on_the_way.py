@@ -27,6 +27,7 @@ from penstock.errors import (
 from penstock.wire.kafka.batch_body import BatchBody, framed
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, ADD_PARTITIONS, END_TXN, INIT = 0, 1, 2, 3, 24, 26, 22
+DESCRIBE_PRODUCERS = 61
 NO_WAIT = struct.pack(">i", 0)
 T = struct.pack(">h", 1) + b"t"
 QUICK = {"deadline": 0.5, "topic_timeout": 0.5, "request_timeout": 1.0}
@@ -233,14 +234,59 @@ def test_what_was_sent_behind_a_failure_is_sent_again_in_order(
     assert taken == [0, 1, 2, 3]
 
 
-def test_a_gap_before_the_oldest_batch_cannot_be_mended(
+def producers_answer(*rows: bytes, code: int = 0) -> bytes:
+    """DescribeProducers v0, a flexible version: compact lengths, tags behind each structure."""
+    partition = struct.pack(">ihbb", 0, code, 0, 1 + len(rows)) + b"".join(rows) + b"\0"
+    return b"\0" + NO_WAIT + b"\x02\x02t\x02" + partition + b"\0\0"
+
+
+def producer_row(last_sequence: int, *, epoch: int = 0) -> bytes:
+    return struct.pack(">qiiqiqb", 7, epoch, last_sequence, 0, -1, -1, 0)
+
+
+def test_batches_that_the_broker_has_and_does_not_remember_are_not_sent_again(
     broker: Any, open_cluster: Open, keep: Keep, body_of: Body
 ) -> None:
-    script(broker, PRODUCE, produce_answer(45))
+    # 0 is taken; 1 to 4 and their answers are lost; 3 was the last in the log, and is all that is remembered.
+    script(broker, DESCRIBE_PRODUCERS, None, producers_answer(producer_row(9, epoch=1), producer_row(3)))
+    remembered = 0
+    answered: list[int] = []
+
+    def answer(_: bytes) -> bytes | None:
+        nonlocal remembered
+        sequence = sequences(broker)[-1]
+        if remembered == 0 and sequence:
+            remembered = 3
+            return None
+        code = 0 if sequence in (remembered, remembered + 1) else 45
+        remembered = sequence if code == 0 else remembered
+        answered.append(sequence)
+        return produce_answer(code)
+
+    broker.answers[PRODUCE] = answer
     producer = keep(Producer(open_cluster(broker)))
-    with pytest.raises(KafkaRefused, match="OUT_OF_ORDER"):
+    producer.send("t", 0, body_of(b"0"))
+    producer.flush()
+    for number in range(1, 7):
+        producer.send("t", 0, body_of(b"%d" % number))
+    producer.flush()
+    assert remembered == 6
+    assert answered.count(1) == 1, "asked for once, then known to be there"
+
+
+@pytest.mark.parametrize(
+    "told", [producers_answer(producer_row(-1)), producers_answer(), producers_answer(code=29)]
+)
+def test_a_gap_before_the_oldest_batch_cannot_be_mended(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body, told: bytes
+) -> None:
+    script(broker, PRODUCE, produce_answer(45))
+    script(broker, DESCRIBE_PRODUCERS, told)
+    producer = keep(Producer(open_cluster(broker)))
+    with pytest.raises(KafkaRefused, match="OUT_OF_ORDER") as caught:
         producer.send("t", 0, body_of(b"a"))
         producer.flush()
+    assert "are lost" in (caught.value.why or "")
     with pytest.raises(KafkaRefused, match="OUT_OF_ORDER"):
         producer.send("t", 0, body_of(b"b"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from threading import Thread
@@ -12,6 +13,7 @@ import pytest
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.fetcher import Fetched, Fetcher, Wanted
 from penstock.brokers.kafka_raw.producer import Producer
+from penstock.brokers.kafka_raw.topic_offsets import latest
 from penstock.brokers.kafka_raw.transaction import TransactionalProducer
 from penstock.embedded.kafka import Kafka
 from penstock.wire.kafka.batch_body import BatchBody
@@ -127,6 +129,42 @@ def test_a_broker_restarts_in_the_middle_of_writing(
     write(200)
     producer.flush()
     assert read_all(open_cluster(first), topic) == sent
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_broker_that_dies_before_it_has_answered_has_forgotten_all_but_the_last_batch(
+    first: Kafka,
+    second: Kafka,
+    open_cluster: Open,
+    new_topic: Topic,
+    numbers: Iterator[tuple[bytes, BatchBody]],
+    keep: Keep,
+    read_all: ReadAll,
+    transactional: bool,
+) -> None:
+    topic = new_topic(first, assignment=[[2]])
+    cluster, looker = open_cluster(first), open_cluster(first)
+    producer = keep(TransactionalProducer(cluster, f"id-{topic}") if transactional else Producer(cluster))
+    sent: list[bytes] = []
+
+    def write(count: int) -> None:
+        for value, body in itertools.islice(numbers, count):
+            producer.send(topic, 0, body)
+            sent.append(value)
+
+    if transactional:
+        producer.begin()
+    write(1)
+    producer.flush()
+    write(5)
+    until = time.monotonic() + 30
+    while latest(looker, topic) != {0: len(sent)} and time.monotonic() < until:
+        time.sleep(0.01)
+    second.kill()
+    second.start()
+    write(7)
+    producer.commit() if transactional else producer.flush()
+    assert read_all(open_cluster(first), topic) == {0: sent}
 
 
 def test_a_transaction_outlives_a_restart(

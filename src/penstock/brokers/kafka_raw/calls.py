@@ -15,6 +15,7 @@ __all__ = [
     "ADD_PARTITIONS_TO_TXN",
     "API_VERSIONS",
     "DESCRIBE_CONFIGS",
+    "DESCRIBE_PRODUCERS",
     "END_TXN",
     "FETCH",
     "FIND_COORDINATOR",
@@ -68,3 +69,5 @@ END_TXN: Final = Call(26, 1)
 TXN_OFFSET_COMMIT: Final = Call(28, 2)
 DESCRIBE_CONFIGS: Final = Call(32, 2)
 SASL_AUTHENTICATE: Final = Call(36, 1)
+DESCRIBE_PRODUCERS: Final = Call(61, 0)
+"""Only brokers from Kafka 2.8 have it; who asks can do without."""

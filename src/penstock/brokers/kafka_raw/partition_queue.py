@@ -1,6 +1,7 @@
 """The batches for one partition until they are acknowledged: sent in order, several at once, again in order.
 
-Brokers tell repeats by producer id, epoch and sequence (KIP-98), and remember the last five batches.
+Brokers tell repeats by producer id, epoch and sequence (KIP-98), and remember the last five batches; after a
+crash only the last one. A batch that they have, and do not remember, they refuse as out of order.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.brokers.kafka_raw.retry import pauses
-from penstock.errors import KafkaRefused, PenstockError
-from penstock.wire.kafka.error_codes import ErrorCode
+from penstock.errors import PenstockError
 
 __all__ = ["MOST_UNDER_WAY", "Batch", "PartitionQueue"]
 
@@ -22,10 +22,11 @@ _SEQUENCES = 1 << 31
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """A framed batch, and until when it must be acknowledged."""
+    """A framed batch, until when it must be acknowledged, and the sequence of its last record."""
 
     data: bytearray
     until: float
+    last_sequence: int
 
 
 class PartitionQueue:
@@ -36,6 +37,8 @@ class PartitionQueue:
         self.partition = partition
         self.failure: PenstockError | None = None
         """Why the oldest batch is not there yet."""
+        self.in_doubt = False
+        """Whether the oldest batch was refused as out of order: the log has it, or has lost one before it."""
         self._batches: deque[Batch] = deque()
         self._under_way = 0
         self._next_sequence = 0
@@ -53,9 +56,9 @@ class PartitionQueue:
         self._next_sequence = (sequence + records) % _SEQUENCES
         return sequence
 
-    def append(self, batch: Batch) -> None:
-        """Put a batch at the end."""
-        self._batches.append(batch)
+    def append(self, data: bytearray, until: float) -> None:
+        """Put the batch at the end that has the sequences taken last."""
+        self._batches.append(Batch(data, until, (self._next_sequence - 1) % _SEQUENCES))
 
     def can_send(self, now: float) -> bool:
         """Say whether the next batch may be sent now."""
@@ -90,9 +93,22 @@ class PartitionQueue:
         self._rewinding = self._rewinding or self._under_way > 0
         self._retry_at = time.monotonic() + next(self._pauses)
 
-    def is_behind_a_failure(self, batch: Batch, exc: KafkaRefused) -> bool:
-        """Say whether a batch was only refused because one before it is missing."""
-        return exc.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch is not self._batches[0]
+    def out_of_order(self, batch: Batch, exc: PenstockError) -> None:
+        """Send a batch again that does not follow what the broker remembers, after those before it."""
+        self.in_doubt = self.in_doubt or batch is self._batches[0]
+        self.failed(exc)
+
+    def found(self, last_sequence: int | None) -> int:
+        """Forget the batches up to this sequence, which are in the log; give their size."""
+        self.in_doubt = False
+        size = 0
+        while self._batches and last_sequence is not None and self._has(last_sequence):
+            size += len(self._batches.popleft().data)
+        return size
+
+    def _has(self, last_sequence: int) -> bool:
+        # Sequences go round: which of two is the later one is told by the shorter way.
+        return (last_sequence - self._batches[0].last_sequence) % _SEQUENCES < _SEQUENCES // 2
 
     def overdue(self, now: float) -> bool:
         """Say whether the oldest batch should have been acknowledged by now."""

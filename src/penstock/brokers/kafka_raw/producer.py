@@ -14,6 +14,7 @@ from penstock.brokers.kafka_raw.calls import PRODUCE
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.identity import Identity, new_identity
 from penstock.brokers.kafka_raw.lanes import Lanes
+from penstock.brokers.kafka_raw.last_sequence import last_sequence
 from penstock.brokers.kafka_raw.partition_queue import MOST_UNDER_WAY, Batch, PartitionQueue
 from penstock.brokers.kafka_raw.produce_call import ProduceAnswer, produce_request, read_produce
 from penstock.brokers.kafka_raw.refusal import refusal
@@ -81,7 +82,7 @@ class Producer:
             sequence=queue.take_sequence(body.count),
             transactional=self._identity.transactional_id is not None,
         )
-        queue.append(Batch(data, time.monotonic() + self._delivery_timeout))
+        queue.append(data, time.monotonic() + self._delivery_timeout)
         self._buffered += len(data)
 
     def drain(self) -> None:
@@ -169,10 +170,26 @@ class Producer:
 
     def _leader(self, queue: PartitionQueue) -> int | None:
         try:
-            return self._cluster.leader(queue.topic, queue.partition).node
+            if not queue.in_doubt:
+                return self._cluster.leader(queue.topic, queue.partition).node
+            self._find_place(queue)
         except PenstockError as exc:
             self._postpone(queue, exc)
-            return None
+        return None
+
+    def _find_place(self, queue: PartitionQueue) -> None:
+        """Ask what is in the log of batches that the broker does not remember; raise if nothing is."""
+        refused = queue.failure
+        assert refused is not None, "a queue is in doubt because a batch was refused"
+        try:
+            found = last_sequence(self._cluster, queue.topic, queue.partition, self._identity)
+        except KafkaRefused as exc:
+            # No right to look, or a broker without this request.
+            raise (exc if exc.retriable else refused) from exc
+        size = queue.found(found)
+        if not size:
+            raise refused
+        self._buffered -= size
 
     def _has_room(self, node: int) -> bool:
         lane = self._lanes.get(node)
@@ -227,10 +244,12 @@ class Producer:
         self._failed(queue, batch, exc)
 
     def _failed(self, queue: PartitionQueue, batch: Batch, exc: PenstockError) -> None:
-        behind = isinstance(exc, KafkaRefused) and queue.is_behind_a_failure(batch, exc)
-        if not behind and not is_retriable(exc):
+        if isinstance(exc, KafkaRefused) and exc.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            queue.out_of_order(batch, exc)
+        elif is_retriable(exc):
+            queue.failed(exc)
+        else:
             raise exc
-        queue.failed(exc)
         self._stale = True
 
     def _postpone(self, queue: PartitionQueue, exc: PenstockError) -> None:

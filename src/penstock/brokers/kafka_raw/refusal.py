@@ -39,6 +39,9 @@ _FENCED_NEXT: Final = "stop: a newer producer has taken over, or the transaction
 _WHY: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members that manage its offsets",
     ErrorCode.ILLEGAL_GENERATION: "the group has members that manage its offsets",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
+        "batches that the broker had acknowledged are lost, or it does not remember what it has"
+    ),
     # Said for a moment after each transaction; whoever gives up on it has waited for long.
     ErrorCode.CONCURRENT_TRANSACTIONS: (
         "the end of the last transaction is not in all of its topics: a broker is away, "
