@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from penstock.brokers import kafka_admin
-from penstock.brokers.kafka_admin import KafkaAdmin, Setting, TopicLayout, TopicUsage
+from penstock.brokers.kafka_admin import KafkaAdmin
+from penstock.brokers.kafka_layout import Setting, TopicLayout, TopicUsage
 from penstock.embedded.kafka import Kafka
 from penstock.errors import ClusterError, ConfigError, Unreachable
 
@@ -34,6 +35,32 @@ def test_the_life_of_a_topic(kafka: Kafka, topic: str) -> None:
     assert admin.cluster().topics[topic].partitions == 3
     admin.delete_topic(topic)
     assert topic not in admin.cluster().topics
+
+
+@pytest.mark.server
+def test_changes_are_seen_at_once(kafka: Kafka, topic: str) -> None:
+    admin = KafkaAdmin(kafka.client_options())
+    for number in range(40):  # without waiting one of twenty is seen too late
+        name = f"{topic}-{number}"
+        admin.create_topic(name, partitions=1, replicas=1, settings={})
+        assert name in admin.cluster().topics
+        admin.add_partitions(name, 2)
+        assert admin.cluster().topics[name].partitions == 2
+        admin.delete_topic(name)
+        assert name not in admin.cluster().topics
+
+
+@pytest.mark.server
+def test_a_change_that_may_not_be_looked_at_is_made(
+    kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ClusterError("kafka refused: topic")
+
+    monkeypatch.setattr(KafkaAdmin, "_by_name", refuse)
+    KafkaAdmin(kafka.client_options()).create_topic(topic, partitions=3, replicas=1, settings={})
+    monkeypatch.undo()
+    assert KafkaAdmin(kafka.client_options()).cluster([topic]).topics[topic].partitions == 3
 
 
 @pytest.mark.server

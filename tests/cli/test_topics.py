@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.brokers.kafka_admin import TopicLayout
+from penstock.brokers.kafka_layout import TopicLayout
 from penstock.brokers.pulsar_subscriptions import TopicPart, TopicStats
 from penstock.cli.app import main
 from penstock.cli.clusters import Cluster

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.brokers.kafka_admin import TopicUsage
+from penstock.brokers.kafka_layout import TopicUsage
 from penstock.contract import Contract
 from penstock.contract.actual import read_actual
 from penstock.contract.apply import execute

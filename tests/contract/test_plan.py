@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.brokers.kafka_admin import TopicUsage
+from penstock.brokers.kafka_layout import TopicUsage
 from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage, Retention
 from penstock.brokers.schema_registry import Registered, Verdict
 from penstock.contract import Contract, load

@@ -1,6 +1,7 @@
 """What a Kafka cluster holds and how it is changed: topics, partitions, replicas, settings.
 
-One metadata call for all topics, settings in chunks. Errors of librdkafka are translated here, by one table.
+One metadata call for all topics, settings in chunks. Brokers show a change a moment after it was made, which
+is waited for. Errors of librdkafka are translated here, by one table.
 """
 
 from __future__ import annotations
@@ -8,59 +9,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import monotonic, sleep
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+from penstock.brokers.kafka_layout import Cluster, Setting, TopicLayout, TopicUsage
 from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
 
-__all__ = ["Cluster", "KafkaAdmin", "Setting", "TopicLayout", "TopicUsage"]
+__all__ = ["KafkaAdmin"]
 
 CHUNK: Final = 200
 """Topics per request for settings: a thousand topics have more than thirty thousand settings."""
 _LOOKS: Final = 3
 _BETWEEN_LOOKS: Final = 0.3
+_BETWEEN_GLANCES: Final = 0.02
 MAX_GROUPS: Final = 500
 DEFAULT: Final = -1
 """Kafka's own word for the broker's default number of partitions or replicas."""
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicLayout:
-    """How a topic is spread."""
-
-    partitions: int
-    replicas: tuple[int, ...]
-    """The numbers of replicas that its partitions have; one number, unless somebody moved them by hand."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """One look at a cluster."""
-
-    brokers: int
-    topics: Mapping[str, TopicLayout]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """A setting of a topic as the broker applies it."""
-
-    value: str
-    source: str
-    """topic, broker, dynamic-broker, default: which level it comes from."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicUsage:
-    """What would be lost with a topic."""
-
-    records: int
-    groups: tuple[str, ...]
 
 
 # Kafka protocol, DescribeConfigs: config_source.
@@ -183,6 +151,7 @@ class KafkaAdmin:
             config=dict(settings),
         )
         self._finish(f"topic {topic}", self._client.create_topics, [wanted], operation_timeout=self._timeout)
+        self._until(lambda: topic in self._by_name([topic]))
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Let a topic have `total` partitions; Kafka refuses fewer than there are."""
@@ -192,6 +161,7 @@ class KafkaAdmin:
         self._finish(
             f"topic {topic}", self._client.create_partitions, [wanted], operation_timeout=self._timeout
         )
+        self._until(lambda: any(each.partitions >= total for each in self._by_name([topic]).values()))
 
     def change_settings(self, topic: str, settings: Mapping[str, str]) -> None:
         """Set some settings of a topic and leave all others as they are."""
@@ -203,10 +173,15 @@ class KafkaAdmin:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         self._finish(f"topic {topic}", self._client.incremental_alter_configs, [resource])
+        self._until(lambda: settings.items() <= self._values(topic).items())
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with everything in it."""
         self._finish(f"topic {topic}", self._client.delete_topics, [topic], operation_timeout=self._timeout)
+        self._until(lambda: topic not in self._by_name([topic]))
+
+    def _values(self, topic: str) -> dict[str, str]:
+        return {key: setting.value for key, setting in self._described([topic]).get(topic, {}).items()}
 
     # How requests end
 
@@ -214,6 +189,15 @@ class KafkaAdmin:
         with self._translated(subject):
             for future in request(*args, request_timeout=self._timeout, **kw).values():
                 future.result(2 * self._timeout)
+
+    def _until(self, seen: Callable[[], bool]) -> None:
+        """Wait until a broker shows a change, but not for long: it is made, whatever is seen of it."""
+        end = monotonic() + self._connect_timeout
+        try:
+            while not seen() and monotonic() < end:
+                sleep(_BETWEEN_GLANCES)
+        except ClusterError as exc:
+            _log.debug("%s: a change is made and cannot be seen: %s", self.name, exc)
 
     def _metadata(self) -> Any:
         """Ask in short turns: wrong credentials are known long before the time is over."""

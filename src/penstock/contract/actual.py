@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.brokers.kafka_admin import Setting, TopicUsage
+from penstock.brokers.kafka_layout import Setting, TopicUsage
 from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage
 from penstock.brokers.schema_registry import Registered, Verdict
 from penstock.contract.checks.kafka import TOPIC_SETTINGS

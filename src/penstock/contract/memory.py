@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from penstock.brokers.kafka_admin import Cluster, Setting, TopicLayout, TopicUsage
+from penstock.brokers.kafka_layout import Cluster, Setting, TopicLayout, TopicUsage
 from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage, Retention
 from penstock.brokers.schema_registry import Registered, Verdict
 from penstock.errors import ClusterError

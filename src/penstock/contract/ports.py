@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from penstock.brokers.kafka_admin import Cluster, Setting, TopicUsage
+from penstock.brokers.kafka_layout import Cluster, Setting, TopicUsage
 from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage, Retention
 from penstock.brokers.schema_registry import Registered, Verdict
 
