@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import pulsar as pulsar_client
 import pytest
 
@@ -36,6 +37,13 @@ def admin(pulsar: Pulsar, path: str, method: str = "GET") -> Any:
     with urllib.request.urlopen(request, timeout=60) as answer:
         body = answer.read()
     return json.loads(body) if body else None
+
+
+def test_the_bookie_has_a_port_that_no_connection_gets(pulsar: Pulsar) -> None:
+    sockets = psutil.Process(pulsar.pid).net_connections(kind="tcp")
+    listening = {opened.laddr.port for opened in sockets if opened.status == psutil.CONN_LISTEN}
+    assert len(listening) == 3, "broker, admin, bookie"
+    assert max(listening) < 32768
 
 
 def of_topic(topic: str, what: str) -> str:

@@ -36,6 +36,8 @@ _SETTINGS = {
     "advertisedAddress": LOOPBACK,
     # Without it the bookie listens on every interface.
     "listeningInterface": "lo0" if sys.platform == "darwin" else "lo",
+    # Without it --bookkeeper-port is not heard.
+    "allowEphemeralPorts": "true",
     "loadBalancerEnabled": "false",
     "managedLedgerDefaultEnsembleSize": "1",
     "managedLedgerDefaultWriteQuorum": "1",
@@ -141,7 +143,7 @@ class Pulsar(Server):
     # Starting
 
     def _command(self, java: Java) -> list[str]:
-        self._require_bookie_port()
+        bookie = self._bookie_port()
         store = self.data / "data"
         jars = classpath("pulsar")
         settings = (
@@ -153,27 +155,18 @@ class Pulsar(Server):
             write_log4j2(self.data / "conf" / "log4j2.xml", self.log),
             f"-XX:MaxDirectMemorySize={self._direct_mb}m",
             *["-Dio.netty.leakDetectionLevel=disabled", "-Dpulsar.allocator.exit_on_oom=true"],
-            *[
-                "-cp",
-                jars,
-                "org.apache.pulsar.PulsarStandaloneStarter",
-                "--config",
-                str(conf),
-                "-nfw",
-                "-nss",
-            ],
+            *["-cp", jars, "org.apache.pulsar.PulsarStandaloneStarter"],
+            *["--config", str(conf), "-nfw", "-nss", "--bookkeeper-port", str(bookie)],
             *["--bookkeeper-dir", str(store / "bookkeeper"), "--metadata-dir", str(store / "metadata")],
         ]
 
-    def _require_bookie_port(self) -> None:
+    def _bookie_port(self) -> int:
         """A bookie is known by its address: its port is in its cookie and stays with the data."""
         cookie = self.data / "data" / "bookkeeper" / "current" / "VERSION"
-        found = (
-            re.search(rb'bookieHost: "[^"]*:([0-9]{1,5})"', cookie.read_bytes()) if cookie.exists() else None
-        )
-        if found:
-            remedy = "start with wipe: the data belongs to a bookie on this port"
-            choose_port(int(found.group(1)), setting="pulsar bookie port", remedy=remedy)
+        said = cookie.read_bytes() if cookie.exists() else b""
+        found = re.search(rb'bookieHost: "[^"]*:([0-9]{1,5})"', said)
+        remedy = "start with wipe: the data belongs to a bookie on this port"
+        return choose_port(int(found[1]) if found else 0, setting="pulsar bookie port", remedy=remedy)
 
     def _open(self) -> dict[str, str]:
         return {"brokerServicePort": str(self.port("port")), "webServicePort": str(self.port("http-port"))}
