@@ -98,17 +98,24 @@ class PartitionQueue:
         self.in_doubt = self.in_doubt or batch is self._batches[0]
         self.failed(exc)
 
-    def found(self, last_sequence: int | None) -> int:
-        """Forget the batches up to this sequence, which are in the log; give their size."""
+    def found(self, last_sequence: int | None) -> int | None:
+        """Forget the batches before the one that ends so, the last in the log; give their size.
+
+        That one is sent again: it is remembered, and answered when all replicas in sync have it. None says
+        that the oldest batch is not in the log.
+        """
         self.in_doubt = False
+        if last_sequence is None or not self._is_within(last_sequence):
+            return None
         size = 0
-        while self._batches and last_sequence is not None and self._has(last_sequence):
+        while self._is_within(last_sequence) and self._batches[0].last_sequence != last_sequence:
             size += len(self._batches.popleft().data)
         return size
 
-    def _has(self, last_sequence: int) -> bool:
+    def _is_within(self, last_sequence: int) -> bool:
         # Sequences go round: which of two is the later one is told by the shorter way.
-        return (last_sequence - self._batches[0].last_sequence) % _SEQUENCES < _SEQUENCES // 2
+        ahead = (last_sequence - self._batches[0].last_sequence) % _SEQUENCES if self._batches else _SEQUENCES
+        return ahead < _SEQUENCES // 2
 
     def overdue(self, now: float) -> bool:
         """Say whether the oldest batch should have been acknowledged by now."""

@@ -178,7 +178,7 @@ class Producer:
         return None
 
     def _find_place(self, queue: PartitionQueue) -> None:
-        """Ask what is in the log of batches that the broker does not remember; raise if nothing is."""
+        """Ask which batches are in the log though the broker does not remember them; raise if none is."""
         refused = queue.failure
         assert refused is not None, "a queue is in doubt because a batch was refused"
         try:
@@ -187,7 +187,7 @@ class Producer:
             # No right to look, or a broker without this request.
             raise (exc if exc.retriable else refused) from exc
         size = queue.found(found)
-        if not size:
+        if size is None:
             raise refused
         self._buffered -= size
 
