@@ -372,7 +372,8 @@ UNREACHABLE: Final = frozenset(
         "REQUEST_TIMED_OUT",
     }
 )
-_ELECTING: Final = ("NOT_LEADER", "LEADER_NOT_AVAILABLE", "COORDINATOR")
+# _NOENT: librdkafka found no leader for any partition that it was asked for.
+_ELECTING: Final = ("NOT_LEADER", "LEADER_NOT_AVAILABLE", "COORDINATOR", "_NOENT")
 _AUTHENTICATION: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
 _ADVICE: Final[Mapping[frozenset[str], str]] = {
     _AUTHENTICATION: "correct the credentials of this server in the context",

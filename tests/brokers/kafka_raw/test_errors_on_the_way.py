@@ -166,6 +166,19 @@ def test_batches_that_cannot_be_are_refused(broker: Any, open_cluster: Open, kee
         polled(fetcher)
 
 
+def test_a_broker_that_does_not_answer_has_longer_than_a_topic_that_is_not_there(
+    broker: Any, open_cluster: Open
+) -> None:
+    away, answer = time.monotonic() + 1.0, broker.answers[METADATA]
+    broker.answers[METADATA] = lambda body: answer(body) if time.monotonic() > away else None
+    cluster = open_cluster(broker, topic_timeout=0.2, deadline=10.0)
+    assert cluster.partitions("t", refresh=True) == 2
+    began = time.monotonic()
+    with pytest.raises(KafkaRefused, match="topic u is not there"):
+        cluster.partitions("u")
+    assert time.monotonic() - began < 5.0
+
+
 # Producing
 
 

@@ -118,7 +118,8 @@ class Cluster:
 
     def _layout(self, topic: str) -> TopicLayout:
         def look() -> TopicLayout:
-            layout = self.refresh([topic]).topics.get(topic)
+            # A cluster that does not answer gets more time than a topic that is not there.
+            layout = self.retrying(lambda: self.refresh([topic])).topics.get(topic)
             if layout is None or not layout.partitions:
                 code = layout.error_code if layout else ErrorCode.NONE
                 raise refusal(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} is not there")

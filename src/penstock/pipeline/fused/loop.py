@@ -182,6 +182,8 @@ class _Run:
         self._since = _Since(dict(self._done))
 
     def _grow(self) -> None:
-        for part in range(self._cluster.partitions(self._work.topic, refresh=True)):
+        # Who does not answer now is asked again later: what is read goes on without an answer.
+        self._cluster.try_refresh([self._work.topic])
+        for part in range(self._cluster.partitions(self._work.topic)):
             if part not in self._feed.positions:
                 self._feed.add(part)
