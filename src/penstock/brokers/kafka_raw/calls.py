@@ -1,7 +1,7 @@
 """The requests that this client sends, each in the one version that it speaks.
 
-Every version is served by brokers from Kafka 2.5 to 4.3 and by our gateway; a connection compares them with
-what its broker says it serves (ApiVersions) before it sends one.
+Where nothing else is said, brokers from Kafka 2.5 to 4.3 serve it, and our gateway does if it has the request
+at all. A connection compares them with what its broker says it serves (ApiVersions) before it sends one.
 """
 
 from __future__ import annotations
