@@ -28,8 +28,9 @@ test: $(STAMP) ## all tests, those with real servers included
 test-fast: $(STAMP) ## the tests that need no server, in under a minute
 	$(BIN)/python -m pytest -n auto -m "not server and not slow and not soak and not node" $(ARGS)
 
-test-server: $(STAMP) ## the other tests: real servers, long runs
-	$(BIN)/python -m pytest -m "(server or slow or node) and not soak" $(ARGS)
+test-server: $(STAMP) ## the other tests: real servers, long runs; two workers, each with servers of its own
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+		-m "(server or slow or node) and not soak" $(ARGS)
 
 check: $(STAMP) ## ruff format and lint, mypy strict, import-linter
 	$(BIN)/ruff format --check .

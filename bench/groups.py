@@ -34,9 +34,11 @@ from penstock.gateway.groups.shard import Shard
 from penstock.gateway.groups.solo import SoloGroups
 from penstock.gateway.pulsar.offsets_log import OffsetsLog, mark_record
 from penstock.wire.kafka.apis import is_flexible, response_header_tags
+from quiet import cpu_seconds
 from table import Report
 
 MEMBERS, PARTITIONS, CONNECTIONS = 50, 200, 64
+IDLE_PARTITIONS = 2000
 CREATE, COMMIT, FIND, JOIN, BEAT, SYNC = 19, 8, 10, 11, 12, 14
 NOT_YET, REBALANCING = {14, 15, 16}, 27
 LIMIT = 60.0
@@ -243,7 +245,7 @@ async def replay(client: PulsarClient, admin: Admin, count: int) -> float:
     started = time.perf_counter()
     log, records = await OffsetsLog.open(client, topic, mark=mark_record("second"))
     shard = Shard(log)
-    shard.load(records)
+    await shard.load(records)
     seconds = time.perf_counter() - started
     assert sum(map(len, shard.commits.values())) == count
     shard.close()
@@ -289,6 +291,48 @@ async def takeover(pulsar: Pulsar) -> float:
         for gateway in gateways:
             if gateway.process.poll() is None:
                 gateway.end(signal.SIGTERM)
+
+
+async def idle(pulsar: Pulsar, partitions: int, seconds: float) -> tuple[float, float]:
+    """Share of a core that a gateway takes with nobody connected: before and after a group has committed.
+
+    The group has committed to so many partitions, and its cursors stand where it is.
+    """
+    gateway, group = Process(pulsar), f"bench-{secrets.token_hex(4)}"
+    try:
+        await reachable(gateway.bootstrap)
+        topic = await make_topic(gateway.bootstrap, partitions)
+        wire = await Wire.open(await coordinator(gateway.bootstrap, group))
+        before = await _share(gateway, seconds)
+        rows = [
+            {"partition_index": number, "committed_offset": 0, "committed_metadata": ""}
+            for number in range(partitions)
+        ]
+        fields = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": ""}
+        async with asyncio.timeout(LIMIT):
+            while True:
+                found = await wire.ask(COMMIT, 7, fields | {"topics": [{"name": topic, "partitions": rows}]})
+                if not any(each.error_code for each in found.topics[0].partitions):
+                    break
+                await asyncio.sleep(0.1)
+        wire.close()
+        async with Admin(pulsar.admin_url) as admin:
+            full = f"persistent://public/default/{topic}"
+            for number in range(partitions):
+                while group not in (await admin.stats(f"{full}-partition-{number}"))["subscriptions"]:
+                    await asyncio.sleep(1)
+            await asyncio.sleep(10)
+            after = await _share(gateway, seconds)
+            await admin.delete_topic(full, partitioned=True, force=True)
+        return before, after
+    finally:
+        gateway.end(signal.SIGTERM)
+
+
+async def _share(gateway: Process, seconds: float) -> float:
+    began = cpu_seconds(gateway.process.pid)
+    await asyncio.sleep(seconds)
+    return (cpu_seconds(gateway.process.pid) - began) / seconds
 
 
 async def reachable(bootstrap: str) -> None:
@@ -348,6 +392,11 @@ async def measure(report: Report, kafka: Kafka, pulsar: Pulsar) -> None:
         replays = [await replay(client, admin, 100_000) for _ in range(1 if report.quick else rounds)]
     note(report, "replay of 100 000 commits (s)", statistics.median(replays))
     report.goal("replay (s)", statistics.median(replays), 5.0, at_least=False)
+    partitions = 100 if report.quick else IDLE_PARTITIONS
+    before, after = await idle(pulsar, partitions, 10.0 if report.quick else 60.0)
+    note(report, f"idle, {partitions} committed partitions (% of a core)", after * 100)
+    note(report, "idle, nothing committed (% of a core)", before * 100)
+    report.goal("idle (share of a core)", after, 0.05, at_least=False)
     if not report.quick:
         taken = [await takeover(pulsar) for _ in range(rounds)]
         note(report, "takeover after SIGKILL (s)", statistics.median(taken))

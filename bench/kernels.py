@@ -7,7 +7,6 @@ Kafka batches and Protocol Buffers' C code for Pulsar's metadata. All sides give
 
 from __future__ import annotations
 
-import base64
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,8 +63,7 @@ def python_to_pulsar(batch: bytes) -> bytes:
         for name, value in record.headers:
             metadata.properties.append(KeyValue(key=name, value=value.decode()))
         if record.key is not None:
-            metadata.partition_key = base64.b64encode(record.key).decode()
-            metadata.partition_key_b64_encoded = True
+            metadata.partition_key = record.key.decode()
             metadata.ordering_key = record.key
         head = metadata.SerializeToString()
         parts += [struct.pack(">I", len(head)), head, record.value]

@@ -90,7 +90,6 @@ components:
 PIPELINE = """\
 contract: asyncapi.yaml
 checkpoint: checkpoint
-accept-differences: true
 routes:
   large:
     receive: onOrder
@@ -622,12 +621,11 @@ class Bench:
             self.report.figure("rate against bytewax", ours / self._median("bytewax", "rate"))
 
     def latency(self) -> None:
-        """Send the trickle through micro-batches, and through Real-Time Mode over three of its boundaries."""
+        """Send the trickle through micro-batches of both engines."""
         quick = self.report.quick
         for name, seconds, options, wanted in (
             ("micro-batch", 6.0 if quick else 30.0, JobOptions(), 250.0),
             ("micro-batch, columns", 6.0 if quick else 30.0, JobOptions(engine="columns"), 250.0),
-            ("Real-Time Mode", 6.0 if quick else 200.0, JobOptions(real_time=True, engine="columns"), 5.0),
         ):
             try:
                 taken = trickle(self.broker, self.spark.session, seconds, options)

@@ -75,7 +75,7 @@ _LARGEST = 2048
 """Bytes of a record that leaves, at most: the events of the bench are much smaller."""
 _ROUTE = np.frombuffer(b"5:large,", np.uint8)
 _ORDINAL = np.frombuffer(b"1:0,", np.uint8)
-_MARK = np.frombuffer(b"\x02\x18content-type\x56application/cloudevents+json; charset=UTF-8", np.uint8)
+_MARK = np.frombuffer(b"\x02\x18content-type\x56application/cloudevents+json; charset=utf-8", np.uint8)
 _ID = at.W_CORE_AT + at.A_ID * at.N_ATTRIBUTE + at.N_TEXT
 _FROM = at.W_CORE_AT + at.A_SOURCE * at.N_ATTRIBUTE + at.N_TEXT
 _KIND = at.W_CORE_AT + at.A_TYPE * at.N_ATTRIBUTE + at.N_TEXT

@@ -29,6 +29,11 @@ import pytest
 @pytest.mark.xfail(strict=True)
 def test_it(): assert False
 """
+FAILURE_EXPECTED_WHILE_IT_RUNS = """
+import pytest
+@pytest.mark.server
+def test_it(): pytest.xfail("no Java")
+"""
 ORDINARY_SKIP = """
 import pytest
 def test_it(): pytest.skip("not here")
@@ -54,9 +59,18 @@ def run_pytest(folder: Path, code: str, ci: str) -> int:
         (SKIPPED_FILE, "true", 2),
         (SKIPPED_FILE, "", 5),
         (EXPECTED_FAILURE, "true", 0),
+        (FAILURE_EXPECTED_WHILE_IT_RUNS, "true", 1),
         (ORDINARY_SKIP, "true", 0),
     ],
-    ids=["test in CI", "test at home", "file in CI", "file at home", "xfail in CI", "no server in CI"],
+    ids=[
+        "test in CI",
+        "test at home",
+        "file in CI",
+        "file at home",
+        "xfail in CI",
+        "xfail at run time in CI",
+        "no server in CI",
+    ],
 )
 def test_a_skip(tmp_path: Path, code: str, ci: str, exit_code: int) -> None:
     assert run_pytest(tmp_path, code, ci) == exit_code

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import ApiError, InternalError
+from penstock.gateway.cluster_id import new_cluster_id
 from penstock.gateway.dispatch import advertised
 from penstock.gateway.groups.group import Limits as GroupLimits
 from penstock.gateway.groups.solo import SoloGroups
@@ -39,9 +40,11 @@ from penstock.gateway.ports import (
     Node,
     Slice,
     Topic,
+    TopicConfig,
 )
 from penstock.gateway.scan import first_at
 from penstock.gateway.server import Server
+from penstock.gateway.topic_settings import TOPIC_SETTINGS, check_setting
 from penstock.wire.kafka import ErrorCode, RecordBatch, read_batches
 
 if TYPE_CHECKING:
@@ -51,14 +54,6 @@ __all__ = ["MemoryKafka", "MemoryStorage", "run_route"]
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_NAME = 249
-_DEFAULTS = {
-    "cleanup.policy": "delete",
-    "retention.ms": "604800000",
-    "retention.bytes": "-1",
-    "segment.bytes": "1073741824",
-    "max.message.bytes": "1048588",
-}
-_POLICIES = {"delete", "compact"}
 _WRAP = 1 << 31
 _INFLATED = 64 * 1024 * 1024
 _REMEMBERED = 5
@@ -94,6 +89,7 @@ class MemoryStorage:
         self._configs: dict[str, dict[str, str]] = {}
         self._logs: dict[tuple[str, int], _Partition] = {}
         self._producer_ids = itertools.count(1000)
+        self._cluster_id = new_cluster_id()
         self.address = Node(id=1, host="127.0.0.1", port=0)
 
     # Topics
@@ -126,7 +122,7 @@ class MemoryStorage:
         if not validate_only:
             self._topics[topic.name] = made
             given = {name: value for name, value in topic.configs.items() if value is not None}
-            self._configs[topic.name] = _DEFAULTS | given
+            self._configs[topic.name] = given
             for index in range(topic.partitions):
                 self._logs[topic.name, index] = _Partition()
         return made
@@ -148,22 +144,33 @@ class MemoryStorage:
                 self._logs[name, index] = _Partition()
             self._topics[name] = replace(topic, partitions=partitions)
 
-    async def configs(self, name: str) -> Mapping[str, str]:
+    async def configs(self, name: str) -> Mapping[str, TopicConfig]:
         """Give the settings of a topic."""
         self._known(name)
-        return self._configs[name]
+        given = self._configs[name]
+        return {
+            key: TopicConfig(given.get(key, setting.default), key in given)
+            for key, setting in TOPIC_SETTINGS.items()
+            if key in given or not setting.is_former
+        }
 
-    async def configure(self, name: str, changes: Mapping[str, str | None]) -> None:
+    async def configure(
+        self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
         """Change settings of a topic."""
         self._known(name)
         self._check(changes)
-        for key, value in changes.items():
-            self._configs[name][key] = _DEFAULTS[key] if value is None else value
+        if not validate_only:
+            changed = self._configs[name] | dict(changes)
+            self._configs[name] = {key: value for key, value in changed.items() if value is not None}
 
     def _check(self, configs: Mapping[str, str | None]) -> None:
         for name, value in configs.items():
-            if name not in _DEFAULTS or not _is_legal(name, _DEFAULTS[name] if value is None else value):
-                raise ApiError(f"{name} cannot be {value}", error_code=ErrorCode.INVALID_CONFIG)
+            check_setting(name, value)
+
+    def _max_message_bytes(self, topic: str) -> int:
+        name = "max.message.bytes"
+        return int(self._configs[topic].get(name, TOPIC_SETTINGS[name].default))
 
     def _known(self, name: str) -> Topic:
         topic = self._topics.get(name)
@@ -182,7 +189,7 @@ class MemoryStorage:
     def append(self, topic: str, partition: int, batch: RecordBatch) -> Awaitable[Appended]:
         """Append a batch at once; there is nothing to wait for."""
         log = self._log(topic, partition)
-        if len(batch.data) > int(self._configs[topic]["max.message.bytes"]):
+        if len(batch.data) > self._max_message_bytes(topic):
             raise ApiError("the batch is too large", error_code=ErrorCode.MESSAGE_TOO_LARGE)
         batch.check()
         base = _known_batch(log, batch)
@@ -198,6 +205,9 @@ class MemoryStorage:
             log.grown.set()
             log.grown = asyncio.Event()
         return _done(Appended(base_offset=base, log_start_offset=log.start))
+
+    def refused(self, topic: str, partition: int, batch: RecordBatch) -> None:
+        """Nothing waits here: a batch is stored at once or not at all."""
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Slice:
         """Give batches from an offset on."""
@@ -259,8 +269,8 @@ class MemoryStorage:
 
     @property
     def cluster_id(self) -> str:
-        """The name of the cluster."""
-        return "penstock-memory"
+        """The name of the cluster: each one in memory has its own."""
+        return self._cluster_id
 
     @property
     def node_id(self) -> int:
@@ -274,12 +284,6 @@ class MemoryStorage:
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[int]]:
         """Give the only node."""
         return {topic.name: [self.address.id] * topic.partitions for topic in topics}
-
-
-def _is_legal(name: str, value: str) -> bool:
-    if name == "cleanup.policy":
-        return set(value.split(",")) <= _POLICIES
-    return value.removeprefix("-").isdecimal()
 
 
 def _end_of(batch: bytes) -> int:

@@ -273,7 +273,11 @@ class GatewayThread:
         self.storage = storage = PulsarStorage(self.client, self.admin, names=Names(), **options)
         # A cluster of its own: other tests run gateways on the same Pulsar, and would share its partitions.
         self.groups = PulsarGroups(
-            self.client, self.admin, namespace=GROUPS_NAMESPACE, limits=Limits(initial_delay=0.0)
+            self.client,
+            self.admin,
+            namespace=GROUPS_NAMESPACE,
+            limits=Limits(initial_delay=0.0),
+            keeps_cursors=True,
         )
         leaders = Leaders(lambda: self.groups.node_id, Ownership(self.groups.membership.tell))
         self.server = Server(

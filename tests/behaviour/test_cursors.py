@@ -42,7 +42,10 @@ class Subject:
 
         cursors = Cursors(self.gateway.client, self.gateway.admin)
         home = Home(cursors, name)
-        return CursorSync(lambda group_id: (home, group_id), self.gateway.groups.shards, **options)
+        # Groups of other tests are in the same shards: all of them are looked at each time.
+        return CursorSync(
+            lambda group_id: (home, group_id), self.gateway.groups.shards, looks=10_000.0, **options
+        )
 
     def adopting(self) -> None:
         self.sync_on = self._sync(adopt=True)
@@ -187,3 +190,57 @@ def test_pulsars_tools_manage_groups_if_that_is_wanted(subject: Subject) -> None
     subject.tool("DELETE")
     subject.sync()
     assert subject.committed() == -1
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+def test_what_a_pulsar_consumer_acknowledges_is_seen(
+    subject: Subject, pulsar: Any, adopt: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also records within an entry, and also when the consumer was there while the gateway looked."""
+    import pulsar as foreign
+
+    subject.sync_on = subject._sync(adopt=adopt)
+    subject.commit(15)
+    subject.sync()
+    client = foreign.Client(pulsar.service_url, logger=logging.getLogger("quiet"))
+    try:
+        with caplog.at_level(logging.WARNING, "penstock.gateway"):
+            for first, last in ((15, 18), (18, 23)):
+                consumer = client.subscribe(subject.full_name, subject.group, batch_index_ack_enabled=True)
+                received = [consumer.receive(20_000) for _ in range(last - first)]
+                assert received[0].data() == b"%d" % first
+                for message in received:
+                    consumer.acknowledge(message)
+                subject.sync()
+                assert subject.committed() == (first if adopt else 15)
+                consumer.close()
+                subject.sync()
+                assert f"moved to offset {last} by others" in caplog.text
+                assert subject.committed() == (last if adopt else 15)
+    finally:
+        client.close()
+    assert caplog.text.count("by others") == 2
+    subject.commit(30)
+    subject.sync()
+    assert subject.messages() == BATCHES * SIZE - 30
+
+
+def test_a_reset_within_one_entry_is_seen(subject: Subject) -> None:
+    subject.adopting()
+    subject.commit(5)
+    subject.sync()
+    subject.tool("POST", "/resetcursor/1")
+    subject.sync()
+    assert subject.committed() == 0
+
+
+def test_a_group_that_is_deleted_right_after_a_restart_takes_its_subscription_with_it(
+    subject: Subject,
+) -> None:
+    subject.commit(12)
+    subject.sync()
+    # What was placed is only in the memory of the one that is gone.
+    subject.sync_on = subject._sync()
+    assert subject.wire.ask(DELETE, 2, groups_names=[subject.group]).results[0].error_code == 0
+    subject.sync()
+    assert subject.group not in subject.subscriptions()

@@ -202,11 +202,13 @@ def page(url: str) -> tuple[int, str]:
 
 
 def test_a_pulsar_that_stands_still_costs_no_more_than_the_budget(mortal: Pulsar, start_gateway: Any) -> None:
-    from penstock.gateway.server import Limits
+    from penstock.gateway.budget import Budgets
+    from penstock.gateway.limits import Limits
 
     gateway = start_gateway(mortal.service_url, mortal.admin_url)
     budget = 16 << 20
-    gateway.server.limits = Limits(bytes_in_all=budget)
+    gateway.server.limits = Limits(bytes_in_all=budget, bytes_per_principal=budget)
+    gateway.server.budgets = Budgets.of(gateway.server.limits)
     make(gateway.bootstrap, "still")
     options = {"bootstrap.servers": gateway.bootstrap, "delivery.timeout.ms": 120_000, "log_level": 0}
     producers = [Producer({**options, "queue.buffering.max.kbytes": 100_000}) for _ in range(4)]
@@ -224,7 +226,7 @@ def test_a_pulsar_that_stands_still_costs_no_more_than_the_budget(mortal: Pulsar
                 )
         deadline, most = time.monotonic() + 5, 0
         while time.monotonic() < deadline:
-            most = max(most, gateway.server.bytes_under_way)
+            most = max(most, gateway.server.budgets.requests.used)
             time.sleep(0.02)
     finally:
         os.kill(mortal.pid, signal.SIGCONT)

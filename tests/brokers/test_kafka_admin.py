@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from penstock.brokers import kafka_admin
 from penstock.brokers.kafka_admin import KafkaAdmin
+from penstock.brokers.kafka_contact import Contact
 from penstock.brokers.kafka_layout import Setting, TopicLayout, TopicUsage
 from penstock.embedded.kafka import Kafka
 from penstock.errors import ClusterError, ConfigError, Unreachable
@@ -172,11 +173,10 @@ def test_nobody_there() -> None:
     ],
 )
 def test_errors_are_translated_by_the_table(code: int, kind: type[ClusterError]) -> None:
-    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
-    with pytest.raises(ClusterError) as found, admin._translated("topic x"):
-        raise KafkaException(KafkaError(code))
-    assert type(found.value) is kind
-    assert isinstance(found.value.__cause__, KafkaException)
+    contact = Contact("AdminClient", {"bootstrap.servers": "127.0.0.1:1"}, name="k")
+    found = contact.error("topic x", KafkaError(code))
+    assert type(found) is kind
+    assert (found.where, bool(found.next)) == ("127.0.0.1:1", True)
 
 
 @pytest.mark.parametrize(

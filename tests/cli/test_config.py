@@ -44,6 +44,8 @@ def test_show_gives_every_value_with_its_origin(project: Path, capsys: pytest.Ca
     assert shown == {
         "context": ("local", "flag -C"),
         "contract": (None, "default"),
+        "contract_root": (None, "default"),
+        "contract_remote": ("false", "default"),
         "home": (os.environ["PENSTOCK_HOME"], "env PENSTOCK_HOME"),
         "java_home": (None, "default"),
         "connect_timeout": ("9s", "flag -X"),

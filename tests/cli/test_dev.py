@@ -16,9 +16,14 @@ import psutil
 import pytest
 
 from penstock.cli.app import main
+from penstock.cli.dev import _context
+from penstock.config import load, write_context
+from penstock.contract.connections import connect
+from penstock.contract.servers import Server
 from penstock.embedded import supervisor
 from penstock.embedded.artifacts import Fetched, ensure
 from penstock.embedded.home import penstock_home
+from penstock.embedded.supervisor import ServerState, State
 
 PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli.app import main; sys.exit(main())"]
 
@@ -79,6 +84,14 @@ def await_that(condition: Callable[[], object], within: float = 90.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_the_context_of_the_servers_says_that_they_have_no_tls(isolated_home: Path) -> None:
+    kafka = ServerState(pid=1, addresses={"bootstrap": "127.0.0.1:9092"}, log="")
+    write_context(isolated_home / "penstock.yaml", "dev", _context(State(pid=1, servers={"kafka": kafka})))
+    context = load().context()
+    secure = Server(host="kafka.example:9093", protocol="kafka-secure")
+    assert connect("kafka", secure, (), context).protocol == "PLAINTEXT"
 
 
 @pytest.mark.server

@@ -58,10 +58,19 @@ class Shop:
     def topic(self, kind: str) -> str:
         return f"{kind}-{self.name}"
 
-    def bury(self, code: str, *records: KafkaRecord, route: str | None = None, at: int = 1000) -> None:
+    def bury(
+        self,
+        code: str,
+        *records: KafkaRecord,
+        route: str | None = None,
+        at: int = 1000,
+        kept: bool = True,
+        server: str | None = "kafka",
+    ) -> None:
         for offset, record in enumerate(records):
             there = replace(record, topic=self.topic("orders"), partition=1, offset=offset, timestamp=at)
-            letter = DeadLetter(record=there, code=code, reason=f"{code}: why", route=route)
+            reason = f"{code}: why"
+            letter = DeadLetter(record=there, code=code, reason=reason, route=route, kept=kept, server=server)
             written = KafkaBinding().encode(dead_letter_event(letter, "shop"), key=record.key)
             publish(self.options, [replace(written, topic=self.topic("dead"))])
 
@@ -92,7 +101,7 @@ def test_letters_are_counted_by_reason(shop: Shop) -> None:
     ]
     assert f"4 open in {shop.topic('dead')} · 1 written twice · 1 no dead letters of ours" in err
     code, out, _ = shop.run("list", "--each", "--route", "large", "-o", "json")
-    assert [row["origin"] for row in json.loads(out)] == [f"{shop.topic('orders')}/1/0"]
+    assert [row["origin"] for row in json.loads(out)] == [f"kafka/{shop.topic('orders')}/1/0"]
 
 
 def test_one_letter_is_shown_with_its_record(shop: Shop) -> None:
@@ -137,11 +146,28 @@ def test_only_what_was_chosen_is_restored_elsewhere(shop: Shop) -> None:
     shop.bury("invalid-event", *NASTY[:2])
     shop.bury("late", NASTY[2], route="large")
     code, out, _ = shop.run("restore", "--code", "late", "--to", "other", "--dry-run", "-o", "json")
-    assert (code, json.loads(out)) == (0, [{"topic": shop.topic("other"), "records": 1}])
+    assert (code, json.loads(out)) == (
+        0,
+        [{"server": "kafka", "topic": shop.topic("other"), "records": 1}],
+    )
     assert shop.records("other") == []
     assert shop.run("restore", "--code", "late", "--to", "other", "--yes")[0] == 0
     assert [row[1:] for row in shop.records("other")] == [(b"", b"{", NASTY[2].headers)]
     assert shop.records("orders") == []
+
+
+def test_a_letter_without_its_record_writes_nothing_and_stays(shop: Shop) -> None:
+    shop.bury("too-large", NASTY[0], kept=False)
+    shop.bury("late", NASTY[0], route="large", server=None)  # as an older version wrote it
+    code, _, err = shop.run("restore", "--all", "--yes")
+    assert code == 0
+    assert [row[1:3] for row in shop.records("orders")] == [(b"\x00", b"\xff\xfe")]
+    assert "1 without its record" in err
+    (left,) = json.loads(shop.run("list", "--each", "-o", "json")[1])
+    assert (left["code"], left["record"]) == ("too-large", "not kept")
+    code, _, err = shop.run("restore", "--id", left["id"], "--yes")
+    assert (code, "does not keep its record" in err) == (4, True)
+    assert len(shop.records("orders")) == 1
 
 
 def test_nothing_is_written_unasked(shop: Shop) -> None:

@@ -95,7 +95,8 @@ contexts:
       no-address: {{kind: kafka}}
       no-port: {{address: "127.0.0.1:x"}}
       no-host: {{address: "{long}:1"}}
-      credentials: {{address: "http://me:hunter2@127.0.0.1:{port}", security: {{token: hunter2}}}}
+      scheme: {{address: "ssl://me:hunter2@127.0.0.1:{port}"}}
+      credentials: {{address: "pulsar://me:hunter2@127.0.0.1:{port}", security: {{token: hunter2}}}}
 """
 
 
@@ -111,6 +112,7 @@ def test_credentials_are_looked_up_and_never_shown(
     assert "no address" in found["no-address"]["detail"]
     assert "not an address" in found["no-port"]["detail"]
     assert found["no-host"]["ok"] is False
+    assert "has no scheme" in found["scheme"]["detail"]
     assert found["credentials"]["ok"] is True
     assert "hunter2" not in json.dumps(found)
 

@@ -132,3 +132,36 @@ def test_the_base_install_is_enough() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     extras = {"fastavro", "google", "pydantic", "httpx", "numpy", "pyspark", "confluent_kafka", "cloudevents"}
     assert extras & set(done.stdout.split()) == set()
+
+
+def test_convert_carries_headers_that_are_no_text(run: Run) -> None:
+    _, (record,), _ = run("encode", lines=[EVENT])
+    foreign = [["app", "x"], ["app", None], ["app", {"base64": "/w=="}], ["kafka~mine", "y"]]
+    record["headers"] += foreign
+    code, (message,), _ = run("convert", "--to", "pulsar", lines=[record])
+    assert code == 0
+    assert message["properties"][-4:] == [
+        ["app", "x"],
+        ["kafka~n~app", ""],
+        ["kafka~b~app", "/w=="],
+        ["kafka~t~kafka~mine", "y"],
+    ]
+    code, (back,), _ = run("convert", "--from", "pulsar", "--to", "kafka", lines=[message])
+    assert (code, back["headers"][-4:]) == (0, foreign)
+
+
+def test_a_structured_record_without_headers_is_decoded_if_asked_for(run: Run) -> None:
+    line = {"value": json.dumps(EVENT)}
+    code, _, err = run("decode", lines=[line])
+    assert (code, "no CloudEvents header" in err) == (1, True)
+    assert run("decode", "--sniff", lines=[line])[:2] == (0, [EVENT])
+
+
+def test_decode_what_the_javascript_sdk_writes(run: Run) -> None:
+    headers = {"content-type": "application/json", "ce_id": "2", "ce_type": "t", "ce_source": "s"}
+    line = {
+        "headers": {**headers, "ce_specversion": "1.0", "ce_datacontenttype": "application/json"},
+        "value": "{}",
+    }
+    code, (event,), _ = run("decode", lines=[line])
+    assert (code, event["datacontenttype"], event["data"]) == (0, "application/json", {})

@@ -13,7 +13,11 @@ from penstock.brokers.pulsar import Host
 from penstock.cli.app import main
 from penstock.cli.gateway import _beside, _listeners, _metrics_address
 from penstock.cli.gateway_limits import LIMITS, limited
+from penstock.embedded.gateway import Gateway, RemotePulsar
+from penstock.errors import ConfigError
+from penstock.gateway import life
 from penstock.gateway.dispatch import HANDLERS, advertised
+from penstock.gateway.entrance import listener_names
 from penstock.gateway.process import Options
 from penstock.wire.kafka import APIS
 
@@ -101,6 +105,17 @@ def test_protocols_of_listeners() -> None:
     ]
 
 
+def test_names_of_listeners() -> None:
+    words = ["in=sasl_ssl://a:1", "b:2", "out=c:3", "d:4", "sasl_ssl://e:5"]
+    found = _listeners(words, [])
+    assert [str(each) for each in found][:2] == ["sasl_ssl://a:1", "plaintext://b:2"]
+    assert listener_names(found) == ("in", "plaintext", "out", "plaintext-2", "sasl_ssl")
+    with pytest.raises(ConfigError, match="two listeners have the name 'plaintext'"):
+        _listeners(["a:1", "plaintext=ssl://b:2"], [])
+    with pytest.raises(ConfigError, match="'a b' is no name of a listener"):
+        _listeners(["a b=c:1"], [])
+
+
 def test_limits_by_their_names() -> None:
     words = [f"{name}={number}" for number, name in enumerate(LIMITS, 1)]
     found = limited(Options(pulsar="pulsar://x"), words)
@@ -117,6 +132,33 @@ def test_the_table_of_limits_is_that_of_the_code() -> None:
         for name, (part, attribute) in LIMITS.items()
     ]
     assert re.findall(r"^\| `([a-z-]+)` \| (\d+) \|", page, re.MULTILINE) == rows
+
+
+@pytest.mark.parametrize(
+    ("flags", "delay"), [([], 3.0), (["--rebalance-delay", "0"], 0.0), (["--rebalance-delay", "0.5"], 0.5)]
+)
+def test_the_delay_of_the_first_rebalance(
+    flags: list[str], delay: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Options] = []
+    monkeypatch.setattr(life, "run", given.append)
+    assert main(["gateway", *NOWHERE, *flags, "--limit", "members=7"]) == 0
+    assert [(each.group_limits.initial_delay, each.group_limits.max_members) for each in given] == [
+        (delay, 7)
+    ]
+
+
+def test_the_embedded_gateway_does_not_wait_unless_told_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[Options] = []
+    monkeypatch.setattr(life, "run", given.append)
+    for number, options in enumerate(((), ("--rebalance-delay", "2"))):
+        pulsar = RemotePulsar(service_url="pulsar://127.0.0.1:1")
+        gateway = Gateway(pulsar, data=tmp_path / str(number), port=1, metrics_port=2, options=options)
+        monkeypatch.setattr(gateway, "port", lambda name: 1)
+        assert main(gateway._command_line()[3:]) == 0
+    assert [each.group_limits.initial_delay for each in given] == [0.0, 2.0]
 
 
 def test_the_broker_that_it_sits_beside() -> None:

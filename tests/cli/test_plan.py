@@ -127,13 +127,52 @@ def test_a_dangerous_step_alone(clusters: Shared, run: Any) -> None:
     clusters.kafka("kafka").change_settings("orders", {"retention.ms": "-1"})
     code, shown, talk = run("apply", "--yes")
     assert code == 4
-    assert "refused, see --allow" in shown
+    assert "refused without --allow change-settings:kafka/orders:retention.ms\n" in shown
     assert "error[PK004] 1 step is refused" in talk
     assert clusters.kafka("kafka").state["orders"].settings["retention.ms"] == "-1"
-    code, shown, _ = run("apply", "--yes", "--allow", "orders")
+    code, shown, _ = run("apply", "--yes", "--allow", "change-settings:kafka/orders:retention.ms")
     assert code == 0
     assert "; allowed" in shown
     assert clusters.kafka("kafka").state["orders"].settings["retention.ms"] == "5000"
+
+
+def test_what_was_allowed_and_is_done_does_not_stop_the_rest(
+    clusters: Shared, run: Any, isolated_home: Path
+) -> None:
+    (isolated_home / "before.yaml").write_text(
+        CONTRACT + "  old: {address: old, servers: [{$ref: '#/servers/kafka'}]}\n"
+    )
+    assert run("-f", "before.yaml", "apply", "--yes")[0] == 0
+    words = ["apply", "--yes", "--previous", "before.yaml"]
+    allow = ["--allow", "delete-topic:kafka/old", "--allow", "change-settings:kafka/orders:retention.ms"]
+    code, _, talk = run(*words, *allow[:2])
+    assert (code, set(clusters.kafka("kafka").state)) == (0, {"orders", "paid"})
+    clusters.kafka("kafka").change_settings("orders", {"retention.ms": "-1"})
+    code, _, talk = run(*words, *allow)
+    assert code == 0
+    assert "delete-topic:kafka/old is allowed and there is nothing to do" in talk
+    assert clusters.kafka("kafka").state["orders"].settings["retention.ms"] == "5000"
+    code, shown, talk = run(*words, *allow)
+    assert code == 0
+    assert "nothing to do" in shown
+
+
+@pytest.mark.parametrize(
+    ("written", "advice"),
+    [
+        ("orders", "--allow change-settings:kafka/orders:retention.ms"),
+        ("delete-topic:kafka/orders", "change-settings:kafka/orders:retention.ms"),
+        ("change-settings:other/orders:retention.ms", "change-settings:kafka/orders:retention.ms"),
+        ("nope", "dangerous here: change-settings:kafka/orders:retention.ms"),
+    ],
+)
+def test_what_cannot_be_allowed_is_a_slip(clusters: Shared, run: Any, written: str, advice: str) -> None:
+    assert run("apply", "--yes")[0] == 0
+    clusters.kafka("kafka").change_settings("orders", {"retention.ms": "-1"})
+    code, _, talk = run("apply", "--yes", "--allow", written)
+    assert code == 2
+    assert advice in " ".join(talk.split())
+    assert clusters.kafka("kafka").state["orders"].settings["retention.ms"] == "-1"
 
 
 def test_a_saved_plan_knows_its_context(clusters: Shared, run: Any) -> None:

@@ -97,7 +97,7 @@ def test_an_event_by_flags_through_kafka(name: str, run: Run) -> None:
     }
     # The contract declares structured mode, so that is what was written.
     code, out, _ = run("tail", f"orders-{name}", "--server", "kafka", "--until-end", "--raw")
-    assert ["content-type", "application/cloudevents+json; charset=UTF-8"] in json.loads(out)["headers"]
+    assert ["content-type", "application/cloudevents+json; charset=utf-8"] in json.loads(out)["headers"]
 
 
 def test_lines_and_conditions(name: str, run: Run, isolated_home: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,7 +16,7 @@ from penstock.cli import run
 from penstock.cli.app import main
 from penstock.cli.settings import Format, Settings, scope, use
 from penstock.errors import ConfigError
-from penstock.pipeline.job import Progress, Totals
+from penstock.pipeline.job import Planned, Progress, Totals
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ from penstock.pipeline.job import Progress, Totals
         (["--once", "--until-idle"], "two ends"),
         (["--metrics", "nowhere:port"], "is no address"),
         (["missing.yaml"], "missing.yaml"),
+        (["--real-time"], "penstock run --engine loop"),
     ],
 )
 def test_wrong_words_are_told_before_anything_starts(
@@ -59,7 +60,7 @@ def told(fmt: Format, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_batch_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    line = "kafka-orders · batch 42 · 1204 in · 1201 out · 0 dead · 3 unmatched · lag 7 · 0.8 s\n"
+    line = "kafka-orders · batch 42 · 0.8 s · lag 7 · 1204 in · 1201 out · 0 dead · 3 unmatched\n"
     assert told(Format.TABLE, capsys) == line
 
 
@@ -73,7 +74,8 @@ def test_the_summary_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
         "a": Totals(counts=Counter(n_in=5, n_dead=1), batches=2, lost=3),
         "b": Totals(counts=Counter(n_in=2), batches=1, lag=9),
     }
-    job: Any = SimpleNamespace(totals=sources, pipeline=SimpleNamespace(checkpoint="c"))
+    planned = [Planned("r", "a", "fused", "exactly once on k")]
+    job: Any = SimpleNamespace(totals=sources, pipeline=SimpleNamespace(checkpoint="c"), plan=planned)
     with scope():
         use(Settings(output=Format.JSON))
         run._summary(job, 1.26)
@@ -82,6 +84,89 @@ def test_the_summary_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert [each["source"] for each in found["sources"]] == ["a", "b"]
     assert found["sources"][1]["lag"] == 9
     assert found["seconds"] == 1.3
+    assert found["routes"] == [
+        {"route": "r", "source": "a", "engine": "fused", "guarantee": "exactly once on k"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fmt", "line"),
+    [
+        (Format.TABLE, "route r: engine fused, exactly once on k"),
+        (Format.JSON, '{"route": "r", "source": "a", "engine": "fused", "guarantee": "exactly once on k"}'),
+    ],
+)
+def test_engine_and_guarantee_are_said_before_anything_runs(
+    fmt: Format, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    order: list[str] = []
+
+    class Job:
+        needs_spark, totals, pipeline, progress_in = False, {"a": Totals()}, None, "c"
+        plan: ClassVar[list[Planned]] = []
+
+        def watch(self, watcher: object) -> None:
+            return None
+
+        def prepare(self) -> None:
+            self.plan.append(Planned("r", "a", "fused", "exactly once on k"))
+
+        def run(self) -> None:
+            order.append(capsys.readouterr().err)
+
+    with scope():
+        use(Settings(output=fmt))
+        run._run(Job(), run._Cluster("local", None, None), None)  # type: ignore[arg-type]
+    assert order == [f"{line}\n"]
+
+
+def test_the_table_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    totals = {"kafka-sensor.readings": Totals(counts=Counter(n_in=1204, n_out=1201, n_retried=2), batches=3)}
+    job: Any = SimpleNamespace(totals=totals, progress_in="c", plan=[])
+    run._summary(job, 1.0)
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.split() == ["source", "in", "out", "dead", "unmatched", "retried", "lag", "batches"]
+    assert max(len(header), len(row)) <= 80
+
+
+PIPELINE = """\
+engine: ENGINE
+routes:
+  r: {receive: onIn, send: toOut, delivery: {deadLetterSink: dead}}
+"""
+CONTRACT = """\
+asyncapi: 3.0.0
+info: {title: t, version: '1'}
+servers: {k: {host: '127.0.0.1:9', protocol: kafka}}
+channels: {in: {address: in}, out: {address: out}, dead: {address: dead}}
+operations:
+  onIn: {action: receive, channel: {$ref: '#/channels/in'}}
+  toOut: {action: send, channel: {$ref: '#/channels/out'}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "words", "said"),
+    [
+        ("loop", ["--master", "local[1]"], "--master is for Spark"),
+        ("loop", ["--max-offsets", "5"], "--max-offsets is for Spark"),
+        ("loop", ["--worker-python", "python3"], "--worker-python is for Spark"),
+        ("auto", ["--engine", "loop", "--package", "p.zip"], "--package is for Spark"),
+        ("auto", ["--take-over"], "--take-over is for the loop"),
+        ("columns", ["--shadow", "5"], "--shadow compares the kernel"),
+        ("auto", ["--engine", "columns", "--shadow", "5"], "--shadow compares the kernel"),
+        ("auto", ["--idle", "9"], "--until-idle"),
+        ("auto", ["--once", "--idle", "9"], "--until-idle"),
+    ],
+)
+def test_options_that_cannot_apply_are_refused(
+    engine: str, words: list[str], said: str, isolated_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (isolated_home / ".git").mkdir()
+    (isolated_home / "asyncapi.yaml").write_text(CONTRACT)
+    (isolated_home / "pipeline.yaml").write_text(PIPELINE.replace("ENGINE", engine))
+    assert main(["run", *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_the_first_signal_asks_and_the_second_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +185,10 @@ from penstock.cli import output
 output.status("batch 1 " + "x" * 300)
 output.status("batch 2")
 output.talk("the end")
+output.status("batch 3")
+output.rows(("source", "in"), [("a", 1)], "table")
+output.status("batch 4")
+output.data("data")
 """
 
 
@@ -111,3 +200,8 @@ def test_a_terminal_has_one_status_line_that_is_written_over(terminal: Any) -> N
     assert lines[0].endswith("\r\x1b[2Kbatch 2")
     assert len(lines[0].split("\r")[1]) <= 100 + len("\x1b[2K")
     assert lines[1] == "the end"
+    # What goes to stdout begins on a line of its own, too.
+    assert lines[2].endswith("batch 3")
+    assert lines[3].replace("\x1b[1m", "").startswith("source")
+    assert lines[5].endswith("batch 4")
+    assert lines[6] == "data"

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from penstock.brokers.kafka_layout import TopicLayout
-from penstock.brokers.pulsar_subscriptions import TopicPart, TopicStats
+from penstock.brokers.pulsar_subscriptions import Cursor, TopicPart, TopicStats
 from penstock.cli.app import main
 from penstock.cli.clusters import Cluster
+from penstock.cli.standing import pulsar_readers
 from penstock.errors import ClusterError
 
 
@@ -129,3 +130,15 @@ def test_who_may_not_list_namespaces_sees_those_of_the_contract(
     assert main(["topics", "--server", "pulsar"]) == 0
     assert asked == ["public/depot"]
     assert "not there, though in the contract: public/depot/parcels (pulsar)" in capsys.readouterr().err
+
+
+def test_a_reader_of_our_own_is_told_from_a_subscription() -> None:
+    names = ("penstock-1276be71d0fa18f5-0", "penstock-orders", "billing")
+    part = TopicPart(topic="t", entries=1, cursors=tuple(Cursor(name=name, backlog=0) for name in names))
+    cluster = SimpleNamespace(name="pulsar", kind="pulsar")
+    readers = pulsar_readers(cluster, [TopicStats(topic="t", partitions=0, parts={0: part})])  # type: ignore[arg-type]
+    assert {reader.name: reader.kind for reader in readers} == {
+        "penstock-1276be71d0fa18f5-0": "reader",
+        "penstock-orders": "subscription",
+        "billing": "subscription",
+    }

@@ -92,6 +92,17 @@ def test_an_unknown_server_is_suggested(staging: Context) -> None:
     assert caught.value.next == "did you mean 'kafka'?"
 
 
+@pytest.mark.parametrize("part", ["servers: {k: {address: '%s'}}", "gateway: {address: '%s'}"])
+@pytest.mark.parametrize("address", ["sasl_ssl://me:hunter2@a:9093", "a:9093,ssl://b:9093", "kafka://a"])
+def test_an_address_of_kafka_has_no_scheme(tmp_path: Path, part: str, address: str) -> None:
+    (tmp_path / "penstock.yaml").write_text(f"contexts: {{one: {{{part % address}}}}}")
+    context = load(start=tmp_path, environ={}).named_context("one")
+    with pytest.raises(ConfigError, match="has no scheme") as caught:
+        context.server("k") if part.startswith("servers") else context.gateway()
+    assert (caught.value.next or "").startswith("write host:port")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_gateway(config: Config) -> None:
     gateway = config.named_context("local").gateway()
     assert gateway == Server(

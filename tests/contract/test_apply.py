@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from penstock.brokers.kafka_layout import TopicUsage
-from penstock.contract import Contract
+from penstock.contract import Contract, load
 from penstock.contract.actual import read_actual
 from penstock.contract.apply import execute
 from penstock.contract.desired import Desired, desired_state
 from penstock.contract.memory import MemoryClusters, MemoryKafka
 from penstock.contract.plan import Plan, make_plan
 from penstock.contract.plan_file import MAX_BYTES, PlanFile, load_plan, resume, save_plan
-from penstock.contract.steps import Blocked, name_of
+from penstock.contract.steps import Blocked, name_of, step_id
 from penstock.errors import ClusterError, InternalError, Refused, Unreachable, UsageError
 
+GOLDEN = Path(__file__).parent / "golden"
 MakeContract = Callable[..., Contract]
 
 
@@ -280,3 +281,44 @@ def test_memory_refuses_what_a_cluster_refuses() -> None:
     for call in refused:
         with pytest.raises(ClusterError):
             call()
+
+
+# What the version before wrote
+
+
+BEFORE = GOLDEN / "before"
+"""A plan file and its documents, made before steps had identities and schemas had references."""
+
+
+def earlier_situation() -> tuple[Desired, MemoryClusters]:
+    """The documents of that plan, and the clusters it was made for."""
+    clusters = MemoryClusters()
+    for name, partitions in (("old", 3), ("less", 2), ("g", 1)):
+        clusters.kafka("kafka").create_topic(name, partitions=partitions, replicas=1, settings={})
+    there = clusters.pulsar("pulsar")
+    there.create_tenant("acme")
+    there.create_namespace("acme/there")
+    there.create_topic("persistent://acme/there/q", 2)
+    there.create_topic("persistent://acme/there/h", 1)
+    desired = desired_state(load(BEFORE / "asyncapi.json"), previous=load(BEFORE / "previous.json"))
+    return desired, clusters
+
+
+def test_a_plan_of_the_version_before_is_the_plan_of_this_one() -> None:
+    desired, clusters = earlier_situation()
+    file, fresh = load_plan(BEFORE / "plan.json"), planned(desired, clusters)
+    assert [step_id(step) for step in file.plan.steps] == [step_id(step) for step in fresh.steps]
+    assert (file.plan.document, file.plan.actual) == (fresh.document, fresh.actual)
+    assert resume(file, fresh, BEFORE / "plan.json") is fresh
+
+
+def test_a_plan_that_the_version_before_began_goes_on(tmp_path: Path) -> None:
+    desired, clusters = earlier_situation()
+    done = execute(planned(desired, clusters).accepted()[:4], clusters).done
+    path = tmp_path / "x.plan"
+    save_plan(path, load_plan(BEFORE / "plan.json").progressed(len(done)))
+    rest = resume(load_plan(path), planned(desired, clusters), path)
+    allowed = [step_id(step) for step in rest.dangerous]
+    assert {"delete-topic:kafka/g", "delete-pulsar-topic:pulsar/acme/there/h"} < set(allowed)
+    assert execute(rest.accepted(allowed), clusters).error is None
+    assert [step.kind for step in planned(desired, clusters).steps] == ["blocked"]

@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from penstock.config import Secret, Security, Server
 from penstock.config import load as load_config
 from penstock.contract import Contract, load, resolve, validate
+from penstock.contract.clusters import admin_address
+from penstock.contract.connections import connect_server
 from penstock.contract.environments import environments, kafka_channel, pulsar_channel
+from penstock.contract.places import place_of
 from penstock.contract.schema import SchemaFormat
-from penstock.errors import ContractError, UsageError
+from penstock.errors import ConfigError, ContractError, UsageError
+from penstock.pipeline.typed.form import choose, forms_of
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop" / "asyncapi.yaml"
 
@@ -44,6 +49,29 @@ def test_receive_from_kafka(shop: Contract) -> None:
     assert (placed.codec, placed.cloud_event, placed.mode) == ("json", True, "binary")
     assert placed.key is not None and placed.key.definition["type"] == "string"  # type: ignore[index,call-overload]
     assert operation.message_for("com.shop.something.else") is None
+
+
+NAMED_LIKE_TYPES = """
+servers: {k: {host: 'k:1', protocol: kafka}}
+channels:
+  c: {address: c, messages: {t.a: {payload: {type: object}}, t.b: {payload: {type: object}}, MORE}}
+operations: {o: {action: receive, channel: {$ref: '#/channels/c'}}}
+"""
+MORE = "t.c: {x-penstock-type: [t.c, t.a]}"
+
+
+@pytest.mark.parametrize("more", ["", MORE])
+def test_the_api_and_the_pipeline_choose_the_same_message(more: str) -> None:
+    text = NAMED_LIKE_TYPES.replace(", MORE", f", {more}" if more else "")
+    operation = resolve(contract(text), "o")
+    forms = forms_of(operation)
+    found = {}
+    for event_type in ("t.a", "t.b", "t.c", "t.d", "c", "", None):
+        message, at = operation.message_for(event_type), choose(forms, event_type, None)
+        assert (message.name if message else None) == (None if at is None else forms[at].name)
+        found[event_type] = message.name if message else None
+    chosen = {"t.c": "t.c", "t.a": "t.c"} if more else {"t.a": "t.a"}
+    assert {name: message for name, message in found.items() if message} == {"t.b": "t.b", **chosen}
 
 
 def test_send_in_structured_mode(shop: Contract) -> None:
@@ -137,7 +165,10 @@ def test_the_context_brings_address_and_credentials(isolated_home: Path, shop: C
         "contexts:\n  prod:\n    servers:\n      kafka: {kind: kafka, address: 'real:9093', "
         "security: {username: me, password: hunter2}}\n"
         "    registry: {address: 'http://registry:8080', security: {token: sesame}}\n"
-        "  dev:\n    servers:\n      kafka: {kind: kafka, address: '127.0.0.1:9092'}\n"
+        "  dev:\n    servers:\n"
+        "      kafka: {address: '127.0.0.1:9092', security: {protocol: plaintext}}\n"
+        "      pulsar: {address: 'pulsar://127.0.0.1:6650'}\n"
+        "  bare:\n    servers:\n      kafka: {address: '127.0.0.1:9092'}\n"
     )
     config = load_config()
     secured = resolve(shop, "publishPayment", context=config.context("prod"))
@@ -146,9 +177,50 @@ def test_the_context_brings_address_and_credentials(isolated_home: Path, shop: C
     registry = secured.messages[0].registry
     assert registry is not None and registry.connection.address == "http://registry:8080"
     assert "hunter2" not in repr(secured) and "sesame" not in repr(secured)
-    # A context without credentials is a cluster without security.
+    # The contract says TLS: a context that only names another address does not take it away.
+    bare = resolve(shop, "publishPayment", context=config.context("bare"))
+    assert (bare.connection.address, bare.connection.protocol) == ("127.0.0.1:9092", "SSL")
     plain = resolve(shop, "publishPayment", context=config.context("dev"))
     assert (plain.connection.address, plain.connection.protocol) == ("127.0.0.1:9092", "PLAINTEXT")
+    # An address of Pulsar says by its scheme whether there is TLS.
+    pulsar = place_of(shop, "shipments", context=config.context("dev")).connection
+    assert (pulsar.address, pulsar.tls, admin_address(pulsar)) == (
+        "pulsar://127.0.0.1:6650",
+        False,
+        "http://127.0.0.1:8080",
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("sasl_ssl://real:9093", ""),
+        ("ssl://real:9093", ""),
+        ("PULSAR://real:9093", ""),
+        ("real:9093,ssl://other:9093", ""),
+        ("pulsar://real:6650", ""),
+        ("pulsar://real:6650", ", kind: kafka"),
+        ("real:9093", ", kind: pulsar"),
+    ],
+)
+def test_an_address_of_kafka_does_not_take_tls_away(
+    isolated_home: Path, shop: Contract, address: str, kind: str
+) -> None:
+    (isolated_home / "penstock.yaml").write_text(
+        f"contexts: {{prod: {{servers: {{kafka: {{address: '{address}'{kind}, "
+        "security: {username: me, password: hunter2}}}}}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        resolve(shop, "publishPayment", context=load_config().context("prod"))
+    assert "host:port" in (caught.value.next or "")
+    assert "penstock.yaml:1" in (caught.value.where or "")
+
+
+@pytest.mark.parametrize("address", ["b:9093", "ssl://b:9093", "pulsar://b:9093", "b:9093,ssl://c:9093"])
+def test_only_an_address_of_pulsar_says_whether_there_is_tls(address: str) -> None:
+    security = Security(username="me", password=Secret("hunter2"))
+    known = Server(name="k", kind="kafka", address=address, security=security)
+    assert connect_server(known, tls=True, mechanism="PLAIN").protocol == "SASL_SSL"
 
 
 TWO = """
@@ -218,7 +290,7 @@ def typed(**consts: str) -> str:
         ),
         (typed(type="{const: a}", dataschema="{const: v1}"), typed(type="{const: a}"), ["PK265"]),
         (typed(type="{const: a}"), "{}", ["PK266"]),
-        ("{}", "{}", ["PK266", "PK266"]),
+        ("{}", "{}", ["PK266"]),
         ("{headers: {allOf: [{properties: {ce_type: {const: a}}}]}}", "{x-penstock-type: a}", ["PK265"]),
     ],
 )

@@ -24,7 +24,7 @@ from penstock.contract.desired import Desired, desired_state
 from penstock.contract.memory import MemoryClusters
 from penstock.contract.plan import Plan, make_plan
 from penstock.contract.ports import Clusters, KafkaPort, PulsarPort, RegistryPort
-from penstock.contract.steps import ChangePolicy, ChangeSettings, Step, name_of
+from penstock.contract.steps import ChangePolicy, ChangeSettings, Step, name_of, step_id
 from penstock.embedded.kafka import Kafka
 from penstock.embedded.pulsar import Pulsar
 from penstock.errors import InternalError
@@ -210,8 +210,8 @@ def test_in_memory(contract_of: MakeContract, document: Document, data: st.DataO
     expected = drift(data, desired, clusters)
     plan = planned(desired, clusters)
     assert named(plan.steps) == expected
-    names_of_steps = [name_of(step) for step in plan.dangerous]
-    execute(plan.accepted(names_of_steps), clusters)
+    allowed = [step_id(step) for step in plan.dangerous]
+    execute(plan.accepted(allowed), clusters)
     assert named(planned(desired, clusters).steps) == {one for one in expected if one[1] == "blocked"}
 
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.brokers.kafka_layout import TopicUsage
 from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage, Retention
 from penstock.brokers.schema_registry import Registered, Verdict
-from penstock.contract import Contract, load
+from penstock.contract import Contract, load, validate
 from penstock.contract.actual import read_actual
 from penstock.contract.apply import execute
 from penstock.contract.desired import Desired, desired_state
 from penstock.contract.memory import MemoryClusters
-from penstock.contract.plan import Plan, make_plan
+from penstock.contract.plan import Plan, allowable, make_plan
 from penstock.contract.plan_text import as_data, explanation, line_of, markdown, text
-from penstock.contract.steps import Risk, name_of
+from penstock.contract.steps import Risk, name_of, step_id
 from penstock.contract.topic_settings import judge, same
+from penstock.contract.topics import is_named_by
 from penstock.errors import ContractError, UsageError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -129,7 +133,13 @@ def test_data_has_every_step_with_its_verdict(contract_of: MakeContract) -> None
         ("-", "orders.old", True),
     ]
     assert data["unchanged"] == 10
-    allowed = as_data(plan, allow=("orders.old",))
+    assert [step["id"] for step in data["steps"]] == [
+        "create-topic:kafka/orders.created",
+        "change-settings:kafka/orders.paid:retention.ms",
+        "register-schema:kafka/orders.paid-value",
+        "delete-topic:kafka/orders.old",
+    ]
+    allowed = as_data(plan, allow=("delete-topic:kafka/orders.old",))
     assert [step["refused"] for step in allowed["steps"]] == [False, True, False, False]
 
 
@@ -251,9 +261,58 @@ def test_topics_that_only_the_earlier_contract_declares(contract_of: MakeContrac
     plan = planned(desired_state(now, previous=before), clusters)
     assert lines(plan) == ["- b holds 0 events, nobody reads it"]
     assert plan.accepted() == ()
-    assert plan.accepted(["a"]) == ()
-    execute(plan.accepted(["b"]), clusters)
+    for other in ("a", "b", "delete-topic:kafka/a", "change-settings:kafka/b", "delete-topic:pulsar/b"):
+        assert plan.accepted([other]) == ()
+    execute(plan.accepted(["delete-topic:kafka/b"]), clusters)
     assert set(clusters.kafka("kafka").cluster().topics) == {"a", "unmanaged"}
+
+
+def test_a_step_is_allowed_by_its_kind_server_and_setting(contract_of: MakeContract) -> None:
+    servers = {name: {"host": f"{name}:9092", "protocol": "kafka"} for name in ("prod", "staging")}
+    settings = {"retention.ms": 5, "cleanup.policy": ["delete"]}
+    bound = {"address": "orders", "bindings": {"kafka": {"topicConfiguration": settings}}}
+    old = {"address": "orders.old"}
+    now = contract_of({"orders": bound}, servers=servers)
+    before = contract_of({"orders": bound, "old": old}, servers=servers)
+    clusters = MemoryClusters()
+    for server in servers:
+        clusters.kafka(server).create_topic(
+            "orders", partitions=1, replicas=1, settings={"retention.ms": "-1", "cleanup.policy": "compact"}
+        )
+        clusters.kafka(server).create_topic("orders.old", partitions=1, replicas=1, settings={})
+    desired = desired_state(now, previous=before)
+    plan = planned(desired, clusters)
+    ids = [step_id(step) for step in plan.dangerous]
+    assert sorted(ids) == [
+        "change-settings:prod/orders:cleanup.policy",
+        "change-settings:prod/orders:retention.ms",
+        "change-settings:staging/orders:cleanup.policy",
+        "change-settings:staging/orders:retention.ms",
+        "delete-topic:prod/orders.old",
+        "delete-topic:staging/orders.old",
+    ]
+    for each in ids:
+        assert [step_id(step) for step in plan.accepted([each])] == [each]
+        assert f"refused without --allow {each}\n" in f"{text(plan)}\n"
+    # What may be allowed is known from the documents, so that a step that is done is still known.
+    assert set(ids) <= allowable(desired)
+    execute(plan.accepted(ids), clusters)
+    after = desired_state(now, previous=before)
+    assert planned(after, clusters).steps == ()
+    assert set(ids) <= allowable(after)
+
+
+def test_what_may_be_allowed_on_pulsar(contract_of: MakeContract) -> None:
+    channel = pulsar_topic("a", retention={"time": 5}, ttl=5, compaction=1, **{"geo-replication": ["x"]})
+    before = contract_of({"a": channel, "b": pulsar_topic("b")})
+    desired = desired_state(contract_of({"a": channel}), previous=before)
+    assert allowable(desired) == {
+        "change-policy:pulsar/acme/shop:retention",
+        "change-policy:pulsar/acme/shop:ttl",
+        "change-policy:pulsar/acme/shop:replication",
+        "change-topic-policy:pulsar/acme/shop/a:compaction",
+        "delete-pulsar-topic:pulsar/acme/shop/b",
+    }
 
 
 # Channels, environments, dead letters
@@ -302,6 +361,100 @@ def test_addresses_with_parameters(contract_of: MakeContract) -> None:
         ("free", "channel is left out: free.{x} has parameters without values"),
         ("none", "channel is left out: its address is not known"),
     ]
+
+
+def by_enums(**enums: list[str] | None) -> dict[str, Any]:
+    """A channel whose address has one parameter per enum; None is a parameter without values."""
+    channel = topic(".".join(("orders", *(f"{{{name}}}" for name in enums))))
+    channel["parameters"] = {
+        name: {} if values is None else {"enum": values} for name, values in enums.items()
+    }
+    return channel
+
+
+def test_every_address_of_a_large_enum_is_wanted_and_none_is_deleted(contract_of: MakeContract) -> None:
+    values = [f"v{n}" for n in range(40)]
+    before = contract_of({"c": by_enums(a=values, b=values)})
+    clusters = MemoryClusters()
+    execute(planned(desired_state(before), clusters).steps, clusters)
+    assert len(clusters.kafka("kafka").state) == 1600
+    reversed_ = contract_of({"c": by_enums(a=values[::-1], b=values[::-1])})
+    desired = desired_state(reversed_, previous=before)
+    assert len(desired.kafka_topics) == 1600
+    assert planned(desired, clusters).steps == ()
+
+
+def addresses_of(*channels: dict[str, Any]) -> list[str]:
+    """The findings about the number of addresses."""
+    document = {
+        "asyncapi": "3.0.0",
+        "info": {"title": "t", "version": "1"},
+        "servers": {"kafka": {"host": "kafka.example:9092", "protocol": "kafka"}},
+        "channels": {f"c{number}": channel for number, channel in enumerate(channels)},
+    }
+    found = validate("asyncapi.json", raw=json.dumps(document).encode()).findings
+    return [finding.message for finding in found if finding.rule.id == "PK203"]
+
+
+def test_too_many_addresses_are_a_finding_and_never_a_cut() -> None:
+    hundred = [f"v{n}" for n in range(100)]
+    assert addresses_of(by_enums(a=hundred, b=hundred)) == []
+    assert addresses_of(by_enums(a=hundred, b=[*hundred, "more"])) == [
+        "the document is too large: channel c0 stands for 10100 topics, at most 10000 are read"
+    ]
+    # A number with thousands of digits is neither made nor printed.
+    (huge,) = addresses_of(by_enums(**{f"p{n}": ["a", "b"] for n in range(15_000)}))
+    assert "channel c0 stands for 1000000000 topics" in huge
+    # A value that is written twice is one topic, and a parameter without values makes none.
+    assert addresses_of(by_enums(a=hundred * 2, b=hundred)) == []
+    assert addresses_of(by_enums(a=hundred, b=[*hundred, "more"], c=None)) == []
+
+
+def test_the_addresses_of_all_channels_together_are_bounded() -> None:
+    hundred = [f"v{n}" for n in range(100)]
+    channels = []
+    for number in range(6):
+        channel = by_enums(a=hundred, b=hundred)
+        channels.append({**channel, "address": f"{number}.{channel['address']}"})
+    assert addresses_of(*channels[:5]) == []
+    assert addresses_of(*channels) == [
+        "the document is too large: its channels stand for 60000 topics, at most 50000 are read"
+    ]
+
+
+def test_a_contract_that_was_not_checked_is_not_cut_either(contract_of: MakeContract) -> None:
+    contract = contract_of({"c": by_enums(a=["x"])})
+    many = tuple(f"v{n}" for n in range(10_001))
+    parameter = replace(contract.channels["c"].parameters["a"], enum=many)
+    channel = replace(contract.channels["c"], parameters={"a": parameter})
+    with pytest.raises(ContractError, match="more than 10000 topics"):
+        desired_state(replace(contract, channels={"c": channel}))
+
+
+@given(
+    st.lists(st.sampled_from(["{a}", "{b}", "x", ".", "xx"]), min_size=1, max_size=6).map("".join),
+    st.text("x./", max_size=8),
+)
+def test_a_template_names_what_its_pattern_matches(template: str, name: str) -> None:
+    pattern = "[^/]+".join(re.escape(text) for text in re.split(r"\{[^{}]*\}", template))
+    assert is_named_by(template, name) == bool(re.fullmatch(pattern, name))
+
+
+def test_a_template_of_many_parameters_is_matched_at_once() -> None:
+    assert not is_named_by("{p}-" * 100 + "end", "-" * 249)
+
+
+@pytest.mark.parametrize("parameters", [{"region": {}}, {"region": {"default": "eu"}}])
+def test_topics_that_the_contract_may_still_name_are_not_deleted(
+    contract_of: MakeContract, parameters: dict[str, Any]
+) -> None:
+    before = contract_of({"c": by_enums(region=["eu", "us"]), "gone": topic("gone")})
+    now = {**by_enums(region=None), "parameters": parameters}
+    clusters = MemoryClusters()
+    execute(planned(desired_state(before), clusters).steps, clusters)
+    desired = desired_state(contract_of({"c": now}), previous=before)
+    assert lines(planned(desired, clusters)) == ["- gone holds 0 events, nobody reads it"]
+    assert any("orders.us" in note.text and "orders.{region}" in note.text for note in desired.notes)
 
 
 def test_dead_letter_channels_are_part_of_the_plan(contract_of: MakeContract) -> None:

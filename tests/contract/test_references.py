@@ -200,3 +200,66 @@ def test_pointers_are_written_as_they_are_read() -> None:
     assert parse_reference(write_pointer("a/b", "c~d", "")).tokens == ("a/b", "c~d", "")
     with pytest.raises(MalformedReference):
         parse_reference("ftp://host/x")
+
+
+LIBRARY = """
+components:
+  servers: {k: {host: 'k:9092', protocol: kafka}}
+  channels:
+    orders:
+      address: orders
+      servers: [{$ref: '#/components/servers/k'}]
+      messages: {m: {payload: {type: object}}, n: {x-penstock-type: t.n}}
+      x-penstock-dead-letter: {$ref: '#/components/channels/dead'}
+    dead: {address: dead}
+  operations:
+    onOrder:
+      action: receive
+      channel: {$ref: '#/components/channels/orders'}
+      messages: [{$ref: '#/components/channels/orders/messages/n'}]
+      reply: {channel: {$ref: '#/components/channels/dead'}}
+"""
+
+
+@pytest.mark.parametrize("place", ["", "library.yaml"])
+def test_what_components_store_may_point_anywhere(tmp_path: Path, place: str) -> None:
+    own = "channels: {}\n" if not place else f"channels: {{}}\noperations: {{}}\nx-y: {{$ref: '{place}'}}\n"
+    assert ids(check(tmp_path, own + (LIBRARY if not place else ""), library=LIBRARY)) == []
+
+
+ACTIVE = """
+servers: {main: {host: 'o:1', protocol: kafka}, prod: {$ref: 'HERE#/components/servers/k'}}
+channels:
+  placed: {$ref: 'HERE#/components/channels/orders'}
+  letters: {$ref: 'HERE#/components/channels/dead'}
+operations: {read: {$ref: 'HERE#/components/operations/onOrder'}}
+"""
+
+
+@pytest.mark.parametrize("place", ["", "library.yaml"])
+def test_what_is_used_of_components_is_known_by_its_name_here(tmp_path: Path, place: str) -> None:
+    text = ACTIVE.replace("HERE", place) + ("" if place else LIBRARY)
+    result = check(tmp_path, text, library=LIBRARY)
+    assert result.contract is not None and result.errors == ()
+    operation = resolve(result.contract, "read")
+    assert (operation.channel, operation.server, operation.kafka_topic) == ("placed", "prod", "orders")
+    assert [message.name for message in operation.messages] == ["n"]
+    assert operation.dead_letter_channel == "letters"
+    reply = result.contract.operations["read"].reply
+    assert reply is not None and reply.channel == "letters"
+
+
+@pytest.mark.parametrize(
+    ("left_out", "broken"),
+    [
+        ("  placed: {$ref: 'HERE#/components/channels/orders'}\n", ["channel", "messages"]),
+        ("  letters: {$ref: 'HERE#/components/channels/dead'}\n", ["channel", "x-penstock-dead-letter"]),
+        (", prod: {$ref: 'HERE#/components/servers/k'}", ["servers"]),
+    ],
+)
+def test_what_is_used_of_components_must_be_here_in_the_end(
+    tmp_path: Path, left_out: str, broken: list[str]
+) -> None:
+    text = ACTIVE.replace(left_out, "").replace("HERE", "") + LIBRARY
+    found = [finding for finding in check(tmp_path, text).findings if finding.rule.id == "PK226"]
+    assert sorted(finding.message.split()[0] for finding in found) == broken

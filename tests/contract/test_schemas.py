@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +120,82 @@ def test_json_schema_compiles_and_judges() -> None:
     assert found.value.path == ("properties", "a", "type")
 
 
+STATUS = {
+    "oneOf": [
+        {"required": ["channel"], "properties": {"event": {"const": "subscribed"}}},
+        {
+            "required": ["event"],
+            "properties": {"event": {"const": "status"}, "status": {"enum": ["up", "down"]}},
+        },
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "message", "path"),
+    [
+        ({"type": "integer"}, "x" * 500, f'it is not of type "integer", here it is "{"x" * 56}...', ()),
+        (
+            {"enum": ["a", "b"]},
+            {"long": "y" * 500},
+            'it is not one of "a" or "b", here it is {"long":"yyy',
+            (),
+        ),
+        ({"required": ["a"]}, {"b": 2}, '"a" is a required property, here it is {"b":2}', ()),
+        (
+            STATUS,
+            {"event": "status", "status": "unsubscribed", "more": "z" * 500},
+            'it fits none of oneOf, number 2 comes closest: it is not one of "up" or "down", '
+            'here it is "unsubscribed"',
+            ("status",),
+        ),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+            [],
+            "it fits none of anyOf, number 1 comes",
+            (),
+        ),
+        (
+            {
+                "properties": {
+                    "a": {"anyOf": [{"type": "object", "properties": {"b": STATUS}}, {"type": "null"}]}
+                }
+            },
+            {"a": {"b": {"event": "status", "status": 5}}},
+            "it fits none of anyOf, number 1 comes closest: it fits none of oneOf, number 2 comes closest: "
+            'it is not one of "up" or "down", here it is 5',
+            ("a", "b", "status"),
+        ),
+        ({"oneOf": [{}, {}]}, 1, "it is valid under more than one of the schemas", ()),
+    ],
+)
+def test_the_reason_comes_first_and_the_value_last(
+    schema: Any, value: Any, message: str, path: tuple[Any, ...]
+) -> None:
+    problem = first_error(compile_json_schema(schema), value)
+    assert problem is not None
+    assert problem.message.startswith(message)
+    assert len(problem.message) < 260
+    assert problem.path == path
+
+
+def test_a_finding_about_a_long_example_says_why() -> None:
+    example = {"aaa": "x" * 500, "event": "status", "status": "unsubscribed"}
+    text = json.dumps(
+        {
+            "asyncapi": "3.0.0",
+            "info": {"title": "t", "version": "1"},
+            "components": {"messages": {"m": {"payload": STATUS, "examples": [{"payload": example}]}}},
+        }
+    )
+    (finding,) = validate("asyncapi.json", raw=text.encode()).findings
+    assert finding.message == (
+        "example does not fit the payload schema: it fits none of oneOf, number 2 comes closest: "
+        'it is not one of "up" or "down", here it is "unsubscribed"'
+    )
+    assert finding.position.path == "components.messages.m.examples[0].payload.status"
+
+
 def test_a_reference_that_was_not_bundled_never_leaves_the_machine() -> None:
     with pytest.raises(SchemaProblem):
         compile_json_schema({"$ref": "http://127.0.0.1:9/schema.json"})
@@ -142,7 +220,9 @@ def test_a_missing_extra_says_how_to_install_it(
 @pytest.mark.parametrize(
     ("security", "protocol", "mechanism"),
     [
-        (Security(), "PLAINTEXT", None),
+        (Security(), "SSL", None),
+        (Security(protocol="plaintext"), "PLAINTEXT", None),
+        (Security(cert_file=Path("x")), "SSL", None),
         (Security(username="u"), "SASL_SSL", "SCRAM-SHA-512"),
         (Security(username="u", mechanism="plain"), "SASL_SSL", "PLAIN"),
         (Security(protocol="ssl"), "SSL", None),

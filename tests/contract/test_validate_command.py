@@ -101,6 +101,36 @@ def test_the_document_is_found_upwards(
     assert app.main(["-f", str(SHOP), "validate"]) == 0
 
 
+def test_a_pipeline_says_what_was_checked_of_its_routes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["validate", str(SHOP.parent / "pipeline.yaml")]) == 0
+    told = capsys.readouterr().err
+    assert "shop 1.0.0: valid; " in told
+    assert "pipeline.yaml: 1 route (large-orders): conditions, attributes, keys, functions, targets" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["validate", "folder"], "name a file in it: folder/asyncapi.yaml"),
+        (["validate", "empty"], "name an AsyncAPI document"),
+        (["validate", "nope.yaml"], "name an AsyncAPI document that is there"),
+        (["plan"], "name the document: -f FILE, or `contract: FILE` in penstock.yaml"),
+        (["event", "decode", "nope.jsonl"], "name a file that is there, or - for standard input"),
+        (["publish", "c", "nope.jsonl"], "name a file that is there, or - for standard input"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
+)
+def test_what_is_not_there_has_a_next_step(
+    project: Path, words: list[str], advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "folder").mkdir()
+    (project / "empty").mkdir()
+    shutil.move(project / "asyncapi.yaml", project / "folder" / "asyncapi.yaml")
+    (project / "penstock.yaml").write_text("contexts: {c: {servers: {k: {address: 'localhost:1'}}}}")
+    assert app.main(words) != 0
+    assert advice in " ".join(capsys.readouterr().err.split())
+
+
 def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["validate", "--rules", "-o", "json"]) == 0
     listed = json.loads(capsys.readouterr().out)
@@ -142,3 +172,30 @@ def test_every_code_means_one_thing() -> None:
     assert set(classes).isdisjoint(RULES)
     assert all(rule.id == key for key, rule in RULES.items())
     assert all("PK201" <= key <= "PK299" for key in RULES)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_pipeline_that_is_written_as_json(
+    project: Path, capsys: pytest.CaptureFixture[str], indent: int | None
+) -> None:
+    shop = Path(__file__).parents[2] / "examples" / "shop"
+    shutil.copy(shop / "asyncapi.yaml", project / "shop.yaml")
+    route = {"receive": "onOrderPlaced", "send": "publishLargeOrder", "where": "type = 'x'"}
+    path = project / "pipeline.json"
+    path.write_text(json.dumps({"contract": "shop.yaml", "routes": {"r": route}}, indent=indent))
+    assert app.main(["validate", str(path)]) == 0
+    assert "AsyncAPI" not in capsys.readouterr().err
+    path.write_text(
+        json.dumps({"contract": "shop.yaml", "routes": {"r": {**route, "where": "type ="}}}, indent=indent)
+    )
+    assert app.main(["validate", str(path)]) == 1
+    assert "PK513" in capsys.readouterr().out
+
+
+def test_a_contract_that_is_written_as_json_is_no_pipeline(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {"asyncapi": "3.0.0", "info": {"title": "t", "version": "1"}, "x-routes": 1, "channels": {}}
+    (project / "asyncapi.json").write_text(json.dumps({**document, "x-more": {"routes": {}}}))
+    app.main(["validate", str(project / "asyncapi.json")])
+    assert "PK51" not in capsys.readouterr().out

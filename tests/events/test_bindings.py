@@ -9,6 +9,8 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import penstock.events
 from penstock.errors import CannotEncode, InvalidEvent, NotACloudEvent, UnsupportedFormat, UsageError
@@ -33,7 +35,7 @@ from penstock.events import (
 from penstock.events.bindings.pulsar import key_bytes
 from penstock.events.draft import Draft
 from penstock.events.formats import JsonFormat
-from penstock.events.headers import to_properties
+from penstock.events.headers import to_headers, to_properties
 from penstock.events.shapes import Shapes
 from penstock.record import KafkaRecord, PulsarMessage
 
@@ -266,7 +268,7 @@ def test_what_json_01_cannot_carry() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"cloudEventsVersion": "0.2"}, {"eventID": 5}, {"unknown": "x"}, {"extensions": [1]}, {"eventID": None}],
+    [{"cloudEventsVersion": "0.2"}, {"eventID": 5}, {"type": "x"}, {"extensions": [1]}, {"eventID": None}],
 )
 def test_json_01_that_breaks_its_rules(change: dict[str, Any]) -> None:
     members = {"cloudEventsVersion": "0.1", "eventID": "1", "eventType": "t", "source": "/s"} | change
@@ -292,12 +294,35 @@ def test_extensions_that_clash_in_lower_case() -> None:
         PulsarBinding().decode(message)
 
 
-def test_headers_that_no_property_can_hold() -> None:
-    for header in (("a", None), ("a", b"\xff")):
-        with pytest.raises(CannotEncode):
-            to_properties((header,))
-    with pytest.raises(CannotEncode):
-        to_properties((("a", b"1"), ("a", b"2")))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "kafka~", "kafka~n~a", "kafka~b~a", "kafka~t~a", "kafka~N~YQ=="])
+            | st.text(max_size=4),
+            st.none() | st.binary(max_size=4) | st.sampled_from([b"", b"YQ==", b"YR=="]),
+        ),
+        max_size=6,
+    )
+)
+def test_any_headers_become_properties_and_come_back(headers: list[tuple[str, bytes | None]]) -> None:
+    properties = to_properties(headers)
+    assert len(properties) == len(headers)
+    assert to_headers(properties) == tuple(headers)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        ("kafka~n~a", "x"),
+        ("kafka~b~a", "no base64"),
+        ("kafka~b~a", "YR=="),
+        ("kafka~x~a", ""),
+        ("kafka~", ""),
+        ("kafka~B~YQ==", "YQ=="),
+    ],
+)
+def test_properties_that_only_look_escaped_are_taken_as_they_are(item: tuple[str, str]) -> None:
+    assert to_headers((item,)) == ((item[0], item[1].encode()),)
 
 
 def test_profile_10_writes_what_a_kafka_header_becomes() -> None:
@@ -340,6 +365,25 @@ def test_only_a_batch_is_read_as_one() -> None:
         HttpBinding().read_batch(message)
     (reading,) = HttpBinding().read_batch(message, Level.FORENSIC)
     assert reading.verdict is Verdict.FOREIGN
+
+
+@pytest.mark.parametrize(
+    ("elements", "problem"),
+    [
+        (["text"], "an element of the batch is not an object"),
+        ([{}], "specversion"),
+        ([{"specversion": "0.3"}], "the events of the batch differ in specversion"),
+    ],
+)
+def test_what_is_wrong_in_a_batch_is_said_of_its_element(elements: list[object], problem: str) -> None:
+    good = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
+    body = json.dumps([good, *elements]).encode()
+    message = HttpMessage(headers=(("content-type", "application/cloudevents-batch+json"),), body=body)
+    with pytest.raises(InvalidEvent) as found:
+        HttpBinding().read_batch(message)
+    assert problem in str(found.value)
+    if problem == "specversion":
+        assert "differ" not in str(found.value)
 
 
 def test_avro_has_no_batch() -> None:
@@ -408,3 +452,28 @@ def test_shapes_are_bounded() -> None:
         for _ in range(20):
             shapes.meet((*REQUIRED, f"ext{number}"))
     assert len(shapes.by_names) == 256
+
+
+@pytest.mark.parametrize("binding", [KafkaBinding, PulsarBinding])
+def test_a_key_that_is_no_key_is_a_clear_error(binding: Any) -> None:
+    with pytest.raises(UsageError, match="a key is a int"):
+        binding(key_mapper=lambda event: 5).encode(EVENT)
+    with pytest.raises(UsageError, match="a key is a tuple"):
+        binding().encode(EVENT, key=(1,))
+
+
+def test_the_charset_of_the_json_formats_is_written_in_lower_case() -> None:
+    """One SDK takes `application/cloudevents+json; charset=utf-8` and no other spelling of the charset."""
+    wanted = "application/cloudevents+json; charset=utf-8"
+    structured = Mode.STRUCTURED
+    assert HttpBinding(mode=structured).encode(EVENT).headers == (("content-type", wanted),)
+    batch = HttpBinding().encode_batch((EVENT,)).headers
+    assert batch == (("content-type", wanted.replace("cloudevents", "cloudevents-batch")),)
+    assert KafkaBinding(mode=structured).encode(EVENT).headers == (("content-type", wanted.encode()),)
+    event = EVENT.replace({"datacontenttype": "application/json"}, data=b"{}")
+    for profile, name in ((Profile.V0_1, "CE-ContentType"), (Profile.V1_0, "content-type")):
+        message = PulsarBinding(mode=structured, profile=profile).encode(event)
+        assert message.properties == ((name, wanted),)
+    upper = wanted.replace("utf", "UTF").encode()
+    record = KafkaBinding(mode=structured).encode(EVENT)
+    assert KafkaBinding().decode(KafkaRecord(value=record.value, headers=(("content-type", upper),))) == EVENT

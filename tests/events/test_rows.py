@@ -725,7 +725,7 @@ ROWS = [
             outcome(lambda: PulsarBinding(sniff=True).decode(bare(b'{"id":"1"}'))),
         ),
         (
-            {"CE-ContentType": "application/cloudevents+json; charset=UTF-8"},
+            {"CE-ContentType": "application/cloudevents+json; charset=utf-8"},
             NotACloudEvent,
             "1",
             NotACloudEvent,

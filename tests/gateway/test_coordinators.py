@@ -11,8 +11,9 @@ import pytest
 
 from penstock.brokers.pulsar import Host
 from penstock.errors import ApiError, ClusterError, ConfigError, PulsarRefused
+from penstock.gateway.groups import pacing
 from penstock.gateway.groups.placing import node_of, partition_of
-from penstock.gateway.groups.schemas import Record
+from penstock.gateway.groups.schemas import Commit, OffsetKey, Record, offset_record
 from penstock.gateway.groups.shard import Shard
 from penstock.gateway.pulsar import coordinators, membership
 from penstock.gateway.pulsar.coordinators import PulsarGroups
@@ -26,6 +27,8 @@ HERE = (Host("h", 1),)
 
 class Log:
     """A log that may be fenced."""
+
+    max_group_bytes = 5_000_000
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -52,6 +55,10 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         self.opened: list[Log] = []
+        self.stored: list[Record] = []
+        self.fenced_at_first = 0
+        self.opening_seconds: list[float] = []
+        """How long it takes to open logs, one after the other; after these it takes no time."""
         self.groups = PulsarGroups(NOBODY, NOBODY, partitions=4)
         member = self.groups.membership
         member.node_id = 1
@@ -61,7 +68,11 @@ class Scene:
 
         async def opening(client: Any, topic: str, *, mark: Record) -> tuple[Log, list[Record]]:
             self.opened.append(Log(len(self.opened) + 1))
-            return self.opened[-1], []
+            opened = self.opened[-1]
+            opened.fenced = len(self.opened) <= self.fenced_at_first
+            if self.opening_seconds:
+                await asyncio.sleep(self.opening_seconds.pop())
+            return opened, self.stored
 
         monkeypatch.setattr(coordinators.OffsetsLog, "open", opening)
 
@@ -189,6 +200,68 @@ def test_an_old_life_of_ours_is_no_sign_of_life() -> None:
     assert not member.has_lease
 
 
+def offsets(count: int) -> list[Record]:
+    commit = Commit(offset=1, committed_at=1)
+    return [offset_record(OffsetKey("g", "orders", number), commit) for number in range(count)]
+
+
+def test_a_takeover_with_many_offsets_hears_heartbeats_and_keeps_its_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work(scene: Scene) -> None:
+        scene.stored = offsets(5000)
+        monkeypatch.setattr(pacing, "SLICE_SECONDS", 0.0)
+        monkeypatch.setattr(pacing.Pace.__init__, "__defaults__", (0.0,))
+        await scene.beat()
+        beats = 0
+        while refused_yet(scene.groups):
+            # Nothing that is half read is served, and the others hear that this one lives.
+            await scene.beat()
+            beats += 1
+        assert beats > 5
+        assert scene.groups.membership.has_lease
+        assert len(scene.groups.shard("g").committed("g")) == 5000
+        assert len(scene.opened) == 4, "nothing was read twice"
+
+    run(monkeypatch, work)
+
+
+def refused_yet(groups: PulsarGroups) -> bool:
+    try:
+        groups.shard("g")
+    except ApiError as exc:
+        assert exc.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return True
+    return False
+
+
+def test_what_took_long_to_read_is_proven_before_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(scene: Scene) -> None:
+        monkeypatch.setattr(coordinators, "_PROVE_AFTER", -1.0)
+        scene.fenced_at_first = 4
+        await scene.beat()
+        assert all(log.closed and log.fenced for log in scene.opened[:4])
+        assert len(scene.opened) == 8
+        assert [len(log.records) for log in scene.opened[4:]] == [1] * 4
+        assert isinstance(scene.groups.shard("g"), Shard)
+
+    run(monkeypatch, work)
+
+
+def test_time_that_opening_a_log_takes_counts_as_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(scene: Scene) -> None:
+        monkeypatch.setattr(coordinators, "_PROVE_AFTER", 0.05)
+        scene.fenced_at_first, scene.opening_seconds = 4, [0.1] * 4
+        await scene.beat()
+        async with asyncio.timeout(10):
+            while len(scene.groups._led) < 4:
+                await asyncio.sleep(0.01)
+        assert all(log.closed for log in scene.opened[:4]), "fenced while they were read"
+        assert len(scene.opened) == 8
+
+    run(monkeypatch, work)
+
+
 class Busy:
     """A client whose topic knows our name for a while, and a reader of what others say."""
 
@@ -275,6 +348,8 @@ def test_a_peer_comes_back() -> None:
     peer = Peer(node_id=7, life="x", addresses=(Host("a", 1), Host("b", 2)), held={3: 4}, beat=9)
     assert read_peer(peer.to_bytes()) == peer
     assert b"beside" not in peer.to_bytes()
+    named = replace(peer, listeners=("plaintext", "sasl_ssl"))
+    assert read_peer(named.to_bytes()) == named
     for beside in ((), (Host("c", 0), Host("d", 6650))):
         told = replace(peer, beside=beside)
         assert read_peer(told.to_bytes()) == told

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import ClusterError
+from penstock.errors import AccessDenied, ClusterError
 from penstock.gateway.pulsar import entry_indexes as module
 from penstock.gateway.pulsar.entry_indexes import EntryIndexes
 from penstock.wire.pulsar import Entry, MessageId
@@ -46,12 +46,22 @@ class FakePulsar:
 
     def __init__(self) -> None:
         self.asked: list[MessageId] = []
+        self.read: list[MessageId] = []
+        self.unreadable: Exception | None = None
+        self.delivered: MessageId | None = None
         self.readers: list[FakeReader] = []
         self.has_index = True
 
     async def entry_index(self, topic: str, place: MessageId) -> Any:
         self.asked.append(place)
         return type("Index", (), {"last_index": place.entry_id * 10}) if self.has_index else None
+
+    async def read_entry(self, topic: str, place: MessageId, convert: Any) -> Any:
+        self.read.append(place)
+        if self.unreadable is not None:
+            raise self.unreadable
+        index = place.entry_id * 10 if self.has_index else -1
+        return convert(type("Delivery", (), {"message_id": self.delivered or place, "entry": entry(index)}))
 
     async def reader(self, topic: str, *, start: MessageId, convert: Any, read_bytes: int) -> FakeReader:
         self.readers.append(FakeReader(convert))
@@ -86,7 +96,7 @@ def test_lone_gaps_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(pulsar: FakePulsar, indexes: EntryIndexes) -> None:
         for number in range(5):
             assert await indexes.last_index(MessageId(1, number)) == number * 10
-        assert len(pulsar.asked) == 5
+        assert (len(pulsar.read), len(pulsar.asked)) == (5, 0)
         assert not indexes.is_following
 
     run(work)
@@ -95,12 +105,12 @@ def test_lone_gaps_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_busy_writer_is_followed_and_not_asked_about() -> None:
     async def work(pulsar: FakePulsar, indexes: EntryIndexes) -> None:
         reader = await made_busy(pulsar, indexes)
-        asked = len(pulsar.asked)
+        asked = len(pulsar.read)
         waiting = asyncio.create_task(indexes.last_index(MessageId(1, 7)))
         reader.deliver(MessageId(1, 6), 66)
         reader.deliver(MessageId(1, 7), 77)
         assert await waiting == 77
-        assert len(pulsar.asked) == asked
+        assert len(pulsar.read) == asked
 
     run(work)
 
@@ -135,5 +145,24 @@ def test_a_broker_without_an_index_is_refused() -> None:
         pulsar.has_index = False
         with pytest.raises(ClusterError, match="keeps no index"):
             await indexes.last_index(MessageId(1, 0))
+
+    run(work)
+
+
+@pytest.mark.parametrize("why", [ClusterError("no"), AccessDenied("no"), TimeoutError()])
+def test_an_entry_that_cannot_be_read_is_asked_for(why: Exception) -> None:
+    async def work(pulsar: FakePulsar, indexes: EntryIndexes) -> None:
+        pulsar.unreadable = why
+        assert await indexes.last_index(MessageId(1, 4)) == 40
+        assert pulsar.asked == [MessageId(1, 4)]
+
+    run(work)
+
+
+def test_another_entry_that_comes_instead_tells_nothing() -> None:
+    async def work(pulsar: FakePulsar, indexes: EntryIndexes) -> None:
+        pulsar.delivered = MessageId(2, 0)
+        assert await indexes.last_index(MessageId(1, 4)) == 40
+        assert pulsar.asked == [MessageId(1, 4)]
 
     run(work)

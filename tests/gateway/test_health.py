@@ -15,11 +15,11 @@ async def fine() -> Answer:
     return Answer(HTTPStatus.OK, b"fine\n")
 
 
-def ask(send: bytes, *, close: bool = False) -> bytes:
+def ask(send: bytes, *, close: bool = False, patience: float = 5.0) -> bytes:
     """Send bytes to a server with one page; give all that comes back."""
 
     async def talk() -> bytes:
-        server = Health({"/fine": fine})
+        server = Health({"/fine": fine}, patience=patience)
         reader, writer = await asyncio.open_connection(*await server.start("127.0.0.1", 0))
         writer.write(send)
         if close:
@@ -64,9 +64,30 @@ def test_half_a_request_gets_nothing() -> None:
     assert ask(b"GET /fine HT", close=True) == b""
 
 
-def test_a_slow_client_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_PATIENCE", 0.05)
-    assert ask(b"GET /fine HTTP/1.1\r\n") == b""
+def test_a_slow_client_is_given_up() -> None:
+    assert ask(b"GET /fine HTTP/1.1\r\n", patience=0.05) == b""
+
+
+def test_a_client_that_does_not_read_is_given_up() -> None:
+    async def large() -> Answer:
+        return Answer(HTTPStatus.OK, bytes(50_000_000))
+
+    async def scenario() -> None:
+        server = Health({"/large": large}, patience=0.3)
+        address = await server.start("127.0.0.1", 0)
+        before = len(asyncio.all_tasks())
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+        await reader.readexactly(1)
+        assert len(asyncio.all_tasks()) == before + 1
+        # Neither its task nor the page stays with the server.
+        async with asyncio.timeout(10):
+            while len(asyncio.all_tasks()) > before:
+                await asyncio.sleep(0.02)
+        writer.close()
+        await server.close()
+
+    asyncio.run(scenario())
 
 
 def test_too_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

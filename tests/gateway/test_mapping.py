@@ -140,8 +140,11 @@ def pulsar_message(record: Record) -> bytes:
         key, text = escape(name, value)
         metadata.properties.append(KeyValue(key=key, value=text))
     if record.key is not None:
-        metadata.partition_key = base64.b64encode(record.key).decode()
-        metadata.partition_key_b64_encoded = True
+        try:
+            metadata.partition_key = record.key.decode()
+        except UnicodeDecodeError:
+            metadata.partition_key = base64.b64encode(record.key).decode()
+            metadata.partition_key_b64_encoded = True
         metadata.ordering_key = record.key
     if record.timestamp >= 0:
         metadata.event_time = record.timestamp
@@ -393,15 +396,14 @@ GOLDEN_KAFKA = bytes.fromhex(
     "02 65 06 c3 a9 21"  # e: é!
 )
 GOLDEN_PULSAR = bytes.fromhex(
-    "00 00 00 44"  # size of the metadata
+    "00 00 00 3f"  # size of the metadata
     "0a 06 0a 01 61 12 01 62"
     "0a 0d 0a 09 6b61666b617e6e7e63 12 00"  # kafka~n~c
     "0a 11 0a 09 6b61666b617e627e64 12 04 2f773d3d"  # kafka~b~d: /w==
     "0a 08 0a 01 65 12 03 c3a921"
-    "12 04 61773d3d"  # partition key aw==
+    "12 01 6b"  # partition key k
     "18 01"  # payload size
     "28 e8 07"  # event time 1000
-    "30 01"  # the key is base64
     "3a 01 6b"  # ordering key k
     "76"
 )

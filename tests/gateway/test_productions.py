@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
 
@@ -12,14 +13,14 @@ import pytest
 from penstock.errors import WireError
 from penstock.gateway.apis.produce import Production
 from penstock.gateway.connection import Slot
-from penstock.gateway.handler import Request, Services
+from penstock.gateway.handler import Request, Services, Settings
 from penstock.gateway.ports import Appended, Topic
 from penstock.gateway.productions import Productions
 from penstock.wire.kafka import RecordBatch, RequestHeader, write_batch_head
 from penstock.wire.kafka.produce_request import PartitionToProduce, ProduceRequest, TopicToProduce
 
 KNOWN, ASKED, NEVER = UUID(int=1), UUID(int=2), UUID(int=3)
-TIMED_OUT, UNKNOWN_ID = 7, 100
+TIMED_OUT, TOO_LARGE, UNKNOWN_ID = 7, 10, 100
 
 
 class Storage:
@@ -30,6 +31,7 @@ class Storage:
         self.seen = {KNOWN: Topic(name="known", topic_id=KNOWN, partitions=1)}
         self.begun: list[tuple[str, int]] = []
         self.appends: list[asyncio.Future[Appended]] = []
+        self.refusals: list[tuple[str, int]] = []
 
     def known(self, topic_id: UUID) -> Topic | None:
         return self.seen.get(topic_id)
@@ -39,6 +41,9 @@ class Storage:
         if topic_id != NEVER:
             self.seen[topic_id] = Topic(name="asked", topic_id=topic_id, partitions=1)
         return self.known(topic_id)
+
+    def refused(self, topic: str, partition: int, batch: RecordBatch) -> None:
+        self.refusals.append((topic, batch.producer_id))
 
     def append(self, topic: str, partition: int, batch: RecordBatch) -> asyncio.Future[Appended]:
         self.begun.append((topic, batch.base_timestamp))
@@ -163,5 +168,38 @@ def test_what_is_no_request_is_stopped(behind: bool) -> None:
         storage.gate.set()
         await turns()
         assert [type(error) for error in owner.stopped] == [WireError]
+
+    run(work)
+
+
+def test_a_later_request_with_a_shorter_time_out_does_not_wait_for_the_first_ones() -> None:
+    async def work(storage: Storage, owner: Owner, productions: Productions) -> None:
+        productions.begin(slot(KNOWN, 0, timeout=60_000))
+        productions.begin(slot(KNOWN, 1, timeout=20))
+        productions.begin(slot(KNOWN, 2, timeout=30_000))
+        async with asyncio.timeout(10):
+            while not owner.answers:
+                await asyncio.sleep(0.005)
+        assert [error_of(answer) for answer in owner.answers] == [TIMED_OUT]
+        assert [future.cancelled() for future in storage.appends] == [False, True, False]
+        productions.begin(slot(KNOWN, 3, timeout=20))
+        async with asyncio.timeout(10):
+            while len(owner.answers) < 2:
+                await asyncio.sleep(0.005)
+        assert [future.cancelled() for future in storage.appends] == [False, True, False, True]
+        for future in (storage.appends[0], storage.appends[2]):
+            future.set_result(Appended(base_offset=0, log_start_offset=0))
+        await turns()
+        assert len(owner.answers) == 4
+
+    run(work)
+
+
+def test_the_log_hears_of_a_batch_that_is_too_large_to_be_appended() -> None:
+    async def work(storage: Storage, owner: Owner, productions: Productions) -> None:
+        productions.services = replace(productions.services, settings=Settings(max_batch_bytes=60))
+        productions.begin(slot(KNOWN, 0))
+        assert [error_of(answer) for answer in owner.answers] == [TOO_LARGE]
+        assert (storage.begun, storage.refusals) == ([], [("known", -1)])
 
     run(work)

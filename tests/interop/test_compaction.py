@@ -102,3 +102,60 @@ def test_the_end_is_reached(
 ) -> None:
     topic, left, end = compacted
     assert read(gateway, topic, end) == left
+
+
+def test_a_text_key_is_one_key_to_kafka_and_pulsar_clients(pulsar: Any, gateway: str) -> None:
+    import pulsar as pulsar_client
+
+    name = f"one-key-{time.time_ns()}"
+    full = f"persistent://public/default/{name}-partition-0"
+    admin = AdminClient({"bootstrap.servers": gateway, "log_level": 0})
+    admin.create_topics([NewTopic(name, 1, 1, config={"cleanup.policy": "compact"})])[name].result(30)
+    client = pulsar_client.Client(
+        pulsar.service_url, logger=pulsar_client.ConsoleLogger(pulsar_client.LoggerLevel.Error)
+    )
+    try:
+        native = client.create_producer(full)
+        kafka = Producer({"bootstrap.servers": gateway, "log_level": 0})
+
+        def by_kafka(key: bytes, value: bytes) -> None:
+            kafka.produce(name, value, key, partition=0)
+            assert kafka.flush(20) == 0
+
+        by_kafka(b"user-1", b"kafka")
+        native.send(b"pulsar", partition_key="user-1")
+        native.send(b"pulsar", partition_key="user-\u00e9")
+        by_kafka("user-\u00e9".encode(), b"kafka")
+        by_kafka(b"\xff", b"first")
+        by_kafka(b"\xff", b"second")
+        by_kafka(b"\xfe", b"other")
+        # Pulsar does not look at the flag: this text is the same key as the byte ff, as the docs say.
+        by_kafka(b"/w==", b"text")
+        asyncio.run(compact(pulsar.admin_url, full))
+        reader = client.create_reader(full, pulsar_client.MessageId.earliest, is_read_compacted=True)
+        seen = []
+        while reader.has_message_available():
+            message = reader.read_next(10_000)
+            seen.append((message.partition_key(), message.data()))
+        assert sorted(seen) == [
+            ("/g==", b"other"),
+            ("/w==", b"text"),
+            ("user-1", b"pulsar"),
+            ("user-\u00e9", b"kafka"),
+        ]
+    finally:
+        client.close()
+    consumer = Consumer({"bootstrap.servers": gateway, "enable.partition.eof": True, **ALONE})
+    consumer.assign([TopicPartition(name, 0, 0)])
+    found = []
+    while (one := consumer.poll(15)) is not None and one.error() is None:
+        found.append((one.key(), one.value()))
+    consumer.close()
+    assert one is not None
+    assert one.error().code() == KafkaError._PARTITION_EOF
+    assert found == [
+        (b"user-1", b"pulsar"),
+        ("user-\u00e9".encode(), b"kafka"),
+        (b"\xfe", b"other"),
+        (b"/w==", b"text"),
+    ]

@@ -96,7 +96,7 @@ def test_an_older_librdkafka(process: Any, older: dict[str, str], codec: str) ->
 def test_kcat(process: Any) -> None:
     kcat = shutil.which("kcat") or shutil.which("kafkacat")
     if kcat is None:
-        pytest.xfail("kcat is not on this machine's PATH")
+        pytest.skip("kcat is not on this machine's PATH")
     topic = f"kcat-{uuid.uuid4().hex[:8]}"
     lines = "".join(f"k{number}:v{number}\n" for number in range(100))
 

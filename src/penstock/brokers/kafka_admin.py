@@ -1,7 +1,7 @@
 """What a Kafka cluster holds and how it is changed: topics, partitions, replicas, settings.
 
 One metadata call for all topics, settings in chunks. Brokers show a change a moment after it was made, which
-is waited for. Errors of librdkafka are translated here, by one table.
+is waited for.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from time import monotonic, sleep
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+from penstock.brokers.kafka_contact import START, Contact
 from penstock.brokers.kafka_layout import Cluster, Setting, TopicLayout, TopicUsage
-from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
+from penstock.errors import ClusterError, Unreachable
 
 __all__ = ["KafkaAdmin"]
 
@@ -52,23 +53,11 @@ class KafkaAdmin:
         timeout: float = 30.0,
         connect_timeout: float = 5.0,
     ) -> None:
-        try:
-            from confluent_kafka import KafkaException
-            from confluent_kafka.admin import AdminClient
-        except ImportError as exc:
-            raise MissingExtra("contract", "confluent-kafka", purpose="talking to Kafka") from exc
-        self.name = name
-        self.address = options.get("bootstrap.servers", "")
         self._timeout = timeout
         self._connect_timeout = connect_timeout
-        self._troubles: dict[str, str] = {}
-        try:
-            # log_level 0: librdkafka would write to stderr what we report ourselves.
-            self._client: Any = AdminClient({"log_level": "0", **options, "error_cb": self._remember})
-        except (KafkaException, TypeError, ValueError) as exc:
-            raise ConfigError(
-                f"a client of {name} cannot be made", why=str(exc), next="correct this server in the context"
-            ) from exc
+        self._contact = Contact("AdminClient", options, name=name, seconds=connect_timeout)
+        self.name, self.address = name, self._contact.address
+        self._client: Any = self._contact.client
 
     # Looking
 
@@ -78,7 +67,7 @@ class KafkaAdmin:
         Kafka hides a topic that the user may not see; an expected one that is hidden is an error. A gateway
         lists one namespace of Pulsar; an expected topic of another is asked for by its name.
         """
-        metadata = self._metadata()
+        metadata = self._contact.metadata()
         topics = {
             name: TopicLayout(
                 partitions=len(topic.partitions),
@@ -199,21 +188,6 @@ class KafkaAdmin:
         except ClusterError as exc:
             _log.debug("%s: a change is made and cannot be seen: %s", self.name, exc)
 
-    def _metadata(self) -> Any:
-        """Ask in short turns: wrong credentials are known long before the time is over."""
-        from confluent_kafka import KafkaException
-
-        end = monotonic() + self._connect_timeout
-        while True:
-            try:
-                return self._client.list_topics(timeout=min(1.0, self._connect_timeout))
-            except KafkaException as exc:
-                self._client.poll(0)
-                if _name(exc) not in UNREACHABLE or _AUTHENTICATION & self._troubles.keys():
-                    raise self._error("cluster", exc) from exc
-                if monotonic() >= end:
-                    raise self._error("cluster", exc) from exc
-
     def _by_name(self, topics: Sequence[str]) -> dict[str, TopicLayout]:
         """Describe topics that are not listed; those that are not there are left out."""
         from confluent_kafka import TopicCollection
@@ -310,38 +284,22 @@ class KafkaAdmin:
 
     # Translating errors
 
-    def _remember(self, error: Any) -> None:
-        self._troubles[error.name()] = error.str()
-        _log.debug("%s: %s", self.name, error.str())
-
     @contextmanager
     def _translated(self, subject: str) -> Iterator[None]:
         from concurrent.futures import TimeoutError as NotInTime
 
         from confluent_kafka import KafkaException
 
+        self._contact.require()
         try:
             yield
         except KafkaException as exc:
             self._client.poll(0)
-            raise self._error(subject, exc) from exc
+            raise self._contact.error(subject, exc.args[0]) from exc
         except NotInTime as exc:
             raise Unreachable(
-                f"{self.name} did not answer in {self._timeout:g} s", where=self.address, next=_START
+                f"{self.name} did not answer in {self._timeout:g} s", where=self.address, next=START
             ) from exc
-
-    def _error(self, subject: str, exc: Exception) -> ClusterError:
-        name, said = _name(exc), exc.args[0].str()
-        refused = next((word for word in _AUTHENTICATION if word in self._troubles), None)
-        if refused is not None and name in UNREACHABLE:
-            name, said = refused, self._troubles[refused]
-        if name in UNREACHABLE:
-            why = self._troubles.get("_TRANSPORT") or self._troubles.get("_RESOLVE") or said
-            return Unreachable(f"cannot reach {self.name}", where=self.address, why=why, next=_START)
-        advice = next((text for words, text in _ADVICE.items() if name in words), None)
-        return ClusterError(
-            f"{self.name} refused: {subject}", where=self.address, why=f"{said} ({name})", next=advice
-        )
 
 
 def _settings(entries: Mapping[str, Any]) -> dict[str, Setting]:
@@ -353,33 +311,5 @@ def _settings(entries: Mapping[str, Any]) -> dict[str, Setting]:
     }
 
 
-def _name(exc: Exception) -> str:
-    return str(exc.args[0].name())
-
-
-_START: Final = "start it, or correct its address in the context; penstock doctor"
-
-# Names of librdkafka and of Kafka's error codes that mean: nobody answered.
-UNREACHABLE: Final = frozenset(
-    {
-        "_ALL_BROKERS_DOWN",
-        "_RESOLVE",
-        "_TIMED_OUT",
-        "_TIMED_OUT_QUEUE",
-        "_TRANSPORT",
-        "BROKER_NOT_AVAILABLE",
-        "NETWORK_EXCEPTION",
-        "REQUEST_TIMED_OUT",
-    }
-)
 # _NOENT: librdkafka found no leader for any partition that it was asked for.
 _ELECTING: Final = ("NOT_LEADER", "LEADER_NOT_AVAILABLE", "COORDINATOR", "_NOENT")
-_AUTHENTICATION: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
-_ADVICE: Final[Mapping[frozenset[str], str]] = {
-    _AUTHENTICATION: "correct the credentials of this server in the context",
-    frozenset(
-        {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"}
-    ): "give the user of this context the right to do it, or use a context of another user",
-    frozenset({"INVALID_REPLICATION_FACTOR"}): "lower replicas in the contract, or use an environment",
-    frozenset({"POLICY_VIOLATION", "INVALID_CONFIG"}): "correct the topic's settings in the contract",
-}

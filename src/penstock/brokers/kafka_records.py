@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, sleep
 from typing import Any, Final
 
+from penstock.brokers.kafka_contact import START, Contact
 from penstock.brokers.start import Start, StartKind
-from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
+from penstock.errors import Unreachable
 from penstock.record import KafkaRecord
 
 __all__ = ["follow", "publish", "scan"]
@@ -33,12 +34,13 @@ def scan(
     `patience` is how long a broker may be silent, in seconds; `on_size` learns how many records there are
     at most.
     """
-    consumer = _client("Consumer", options, {"group.id": _GROUP, "enable.auto.commit": "false"})
+    contact = _consumer(options)
+    consumer = contact.client
     try:
-        ends = _ends(consumer, topic, patience)
+        ends = _ends(contact, topic, patience)
         if on_size is not None:
             on_size(sum(end - start for start, end in ends.values()))
-        yield from _read(consumer, topic, ends, patience)
+        yield from _read(contact, topic, ends, patience)
     finally:
         consumer.close()
 
@@ -52,17 +54,18 @@ def follow(
     patience: float = 30.0,
 ) -> Iterator[KafkaRecord]:
     """Give the records of a topic from a place on, as they come; with `until_end` only what is there now."""
-    consumer = _client("Consumer", options, {"group.id": _GROUP, "enable.auto.commit": "false"})
+    contact = _consumer(options)
+    consumer = contact.client
     try:
-        marks = _watermarks(consumer, topic, patience)
+        marks = _watermarks(contact, topic, patience)
         begin = _begin(consumer, topic, start, marks, patience)
         if until_end:
             ends = {
                 number: (begin[number], high) for number, (_, high) in marks.items() if begin[number] < high
             }
-            yield from _read(consumer, topic, ends, patience)
+            yield from _read(contact, topic, ends, patience)
         else:
-            yield from _endless(consumer, topic, begin)
+            yield from _endless(contact, topic, begin)
     finally:
         consumer.close()
 
@@ -86,9 +89,10 @@ def _begin(
     return {number: places[start.kind](*mark) for number, mark in marks.items()}
 
 
-def _endless(consumer: Any, topic: str, begin: Mapping[int, int]) -> Iterator[KafkaRecord]:
+def _endless(contact: Contact, topic: str, begin: Mapping[int, int]) -> Iterator[KafkaRecord]:
     from confluent_kafka import KafkaError, TopicPartition
 
+    consumer = contact.client
     consumer.assign([TopicPartition(topic, number, offset) for number, offset in begin.items()])
     while True:
         for message in consumer.consume(_CHUNK, _BETWEEN_LOOKS):
@@ -96,26 +100,28 @@ def _endless(consumer: Any, topic: str, begin: Mapping[int, int]) -> Iterator[Ka
             if error is None:
                 yield _record(message)
             elif error.code() != KafkaError._PARTITION_EOF:
-                raise ClusterError(f"cannot read topic {topic}", why=error.str())
+                raise contact.error(f"topic {topic}", error, what=f"cannot read topic {topic}")
 
 
-def _ends(consumer: Any, topic: str, patience: float) -> dict[int, tuple[int, int]]:
+def _ends(contact: Contact, topic: str, patience: float) -> dict[int, tuple[int, int]]:
     """Look where each partition begins and ends now; partitions without records are left out."""
-    marks = _watermarks(consumer, topic, patience)
+    marks = _watermarks(contact, topic, patience)
     return {number: mark for number, mark in marks.items() if mark[0] < mark[1]}
 
 
-def _watermarks(consumer: Any, topic: str, patience: float) -> dict[int, tuple[int, int]]:
+def _watermarks(contact: Contact, topic: str, patience: float) -> dict[int, tuple[int, int]]:
     from confluent_kafka import KafkaException
 
+    found = contact.metadata(topic).topics[topic]
+    if found.error is not None:
+        raise contact.error(f"topic {topic}", found.error, what=f"cannot read topic {topic}")
     try:
-        found = consumer.list_topics(topic, timeout=patience).topics[topic]
-        if found.error is not None:
-            why, advice = found.error.str(), "penstock plan shows what is missing"
-            raise ClusterError(f"cannot read topic {topic}", why=why, next=advice)
-        return {number: _marks(consumer, topic, number, patience) for number in sorted(found.partitions)}
+        return {
+            number: _marks(contact.client, topic, number, patience) for number in sorted(found.partitions)
+        }
     except KafkaException as exc:
-        raise Unreachable(f"cannot look at topic {topic}", why=exc.args[0].str()) from exc
+        contact.client.poll(0)
+        raise contact.error(f"topic {topic}", exc.args[0], what=f"cannot look at topic {topic}") from exc
 
 
 def _marks(consumer: Any, topic: str, number: int, patience: float) -> tuple[int, int]:
@@ -135,10 +141,11 @@ def _marks(consumer: Any, topic: str, number: int, patience: float) -> tuple[int
 
 
 def _read(
-    consumer: Any, topic: str, ends: Mapping[int, tuple[int, int]], patience: float
+    contact: Contact, topic: str, ends: Mapping[int, tuple[int, int]], patience: float
 ) -> Iterator[KafkaRecord]:
     from confluent_kafka import TopicPartition
 
+    consumer = contact.client
     left, heard = dict(ends), monotonic()
     consumer.assign([TopicPartition(topic, number, start) for number, (start, _) in ends.items()])
     while left:
@@ -147,18 +154,24 @@ def _read(
         if messages:
             heard = monotonic()
         elif monotonic() > heard + patience:
-            raise Unreachable(f"topic {topic} stopped giving records", why=f"silent for {patience:g} s")
+            raise Unreachable(
+                f"topic {topic} stopped giving records",
+                where=contact.address,
+                why=f"silent for {patience:g} s",
+                next=START,
+            )
         for message in messages:
-            yield from _taken(message, left)
+            yield from _taken(contact, message, left)
 
 
-def _taken(message: Any, left: dict[int, tuple[int, int]]) -> Iterator[KafkaRecord]:
+def _taken(contact: Contact, message: Any, left: dict[int, tuple[int, int]]) -> Iterator[KafkaRecord]:
     """Give the record of a message if it was there at the start; `left` loses partitions that are read."""
     from confluent_kafka import KafkaError
 
     number, error = message.partition(), message.error()
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        raise ClusterError(f"cannot read topic {message.topic()}", why=error.str())
+        topic = message.topic()
+        raise contact.error(f"topic {topic}", error, what=f"cannot read topic {topic}")
     end = left.get(number, (0, 0))[1]
     # Where transactions or compaction left holes, only the end of the partition tells that it is read.
     if message.offset() + (error is None) >= end:
@@ -190,16 +203,18 @@ def publish(
     """Write records to their topics and wait until all are acknowledged; gives how many.
 
     A record goes to its partition, or by its key if it names none. If one is refused, ClusterError says how
-    many were written.
+    many were written; Unreachable if nobody answered, soon if that is so from the start.
     """
     extra = {"enable.idempotence": "true", "linger.ms": "5", "message.timeout.ms": str(int(patience * 1000))}
-    producer = _client("Producer", options, extra)
-    written, failed = 0, list[str]()
+    contact = Contact("Producer", {**options, **extra}, name="Kafka")
+    contact.require()
+    producer = contact.client
+    written, failed = 0, list[Any]()
 
     def delivered(error: Any, _message: Any) -> None:
         nonlocal written
         if error is not None:
-            failed.append(error.str())
+            failed.append(error)
             return
         written += 1
         if on_sent is not None:
@@ -209,9 +224,12 @@ def publish(
         if failed:
             break
         _produce(producer, record, delivered, patience)
-    if producer.flush(patience) or failed:
-        why = failed[0] if failed else f"no answer in {patience:g} s"
-        raise ClusterError(f"only {written} records were written", why=why)
+    waiting = producer.flush(patience)
+    what = f"only {written} records were written"
+    if failed:
+        raise contact.error("a record", failed[0], what=what)
+    if waiting:
+        raise Unreachable(what, where=contact.address, why=f"no answer in {patience:g} s", next=START)
     return written
 
 
@@ -238,15 +256,7 @@ def _produce(
             return
 
 
-def _client(kind: str, options: Mapping[str, str], extra: Mapping[str, str]) -> Any:
-    try:
-        import confluent_kafka
-    except ImportError as exc:
-        raise MissingExtra("contract", "confluent-kafka", purpose="talking to Kafka") from exc
-    quiet = {"log_level": "0", **({"enable.partition.eof": "true"} if kind == "Consumer" else {})}
-    try:
-        return getattr(confluent_kafka, kind)({**quiet, **options, **extra})
-    except (confluent_kafka.KafkaException, TypeError, ValueError) as exc:
-        raise ConfigError(
-            "a client of Kafka cannot be made", why=str(exc), next="correct this server in the context"
-        ) from exc
+def _consumer(options: Mapping[str, str]) -> Contact:
+    """Make a consumer that belongs to no group and is told of the ends of partitions."""
+    extra = {"group.id": _GROUP, "enable.auto.commit": "false", "enable.partition.eof": "true"}
+    return Contact("Consumer", {**options, **extra}, name="Kafka")

@@ -16,7 +16,7 @@ from penstock.brokers.pulsar import PulsarClient
 from penstock.brokers.pulsar.reader import Reader
 from penstock.brokers.pulsar.subscription import Delivery
 from penstock.brokers.start import Start, StartKind
-from penstock.errors import WireError
+from penstock.errors import PenstockError, WireError
 from penstock.record import PulsarMessage
 from penstock.wire.pulsar import MessageId
 from penstock.wire.pulsar.message_id import EARLIEST, LATEST
@@ -79,10 +79,28 @@ async def follow(
 
     With `until_end` it ends behind what was there at the start.
     """
+    parts = await parts_of(client, topic)
+    try:
+        async with aclosing(_followed(client, parts, start, until_end)) as items:
+            async for item in items:
+                yield item
+    except BaseExceptionGroup as group:
+        # The readers of several partitions fail together: one of their reasons is enough.
+        known = group.subgroup(PenstockError)
+        raise (_first(known) if known is not None else group) from None
+
+
+def _first(group: BaseExceptionGroup[PenstockError]) -> PenstockError:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+
+
+async def _followed(
+    client: PulsarClient, parts: Sequence[str], start: Start, until_end: bool
+) -> AsyncGenerator[Item, None]:
     queue: asyncio.Queue[Item | None] = asyncio.Queue(_SEATS)
     async with AsyncExitStack() as held:
         tasks = await held.enter_async_context(asyncio.TaskGroup())
-        parts = await parts_of(client, topic)
         readers = [
             tasks.create_task(_read(client, part, start, until_end, queue), name=f"tail {part}")
             for part in parts

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 from urllib.parse import quote
 
 from penstock.brokers.rest import Answer, Rest, tls_context
 from penstock.errors import ClusterError, ConfigError
 
-__all__ = ["Registered", "SchemaRegistry", "Verdict"]
+__all__ = ["Registered", "SchemaReference", "SchemaRegistry", "Verdict"]
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 NOT_FOUND: Final = 404
@@ -40,11 +40,23 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaReference:
+    """A schema of another subject that a schema refers to by a name."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What the registry thinks of a new version."""
 
     compatible: bool
     reason: str = ""
+
+
+References = Sequence[SchemaReference]
 
 
 class SchemaRegistry:
@@ -132,9 +144,12 @@ class SchemaRegistry:
     def _named(self, name: str, answer: Answer) -> Registered | None:
         return None if answer.status in _NO_SUCH_NAME else self._registered(name, answer)
 
-    def find(self, subject: str, schema_type: str, schema: str) -> Registered | None:
+    def find(
+        self, subject: str, schema_type: str, schema: str, references: References = ()
+    ) -> Registered | None:
         """Give the version of a subject that is this schema; None if no version is."""
-        return self._registered(subject, self._rest.call("POST", _path(subject), _body(schema_type, schema)))
+        body = _body(schema_type, schema, references)
+        return self._registered(subject, self._rest.call("POST", _path(subject), body))
 
     def compatibility(self, subject: str) -> str:
         """Give the level that applies to a subject: its own, else the registry's."""
@@ -144,10 +159,10 @@ class SchemaRegistry:
         value = self._accepted(f"compatibility of {subject}", answer).value
         return str(value.get("compatibilityLevel")) if isinstance(value, dict) else "unknown"
 
-    def check(self, subject: str, schema_type: str, schema: str) -> Verdict:
+    def check(self, subject: str, schema_type: str, schema: str, references: References = ()) -> Verdict:
         """Ask whether a schema may become the next version of a subject."""
         path = f"/compatibility{_path(subject)}/versions/latest?verbose=true"
-        answer = self._rest.call("POST", path, _body(schema_type, schema))
+        answer = self._rest.call("POST", path, _body(schema_type, schema, references))
         if answer.status in _BAD_SCHEMA:
             return Verdict(compatible=False, reason=answer.reason)
         value = self._accepted(f"check of {subject}", answer).value
@@ -155,9 +170,10 @@ class SchemaRegistry:
             raise self._strange(f"check of {subject}", answer)
         return Verdict(compatible=value["is_compatible"], reason=_reason(value))
 
-    def register(self, subject: str, schema_type: str, schema: str) -> int:
+    def register(self, subject: str, schema_type: str, schema: str, references: References = ()) -> int:
         """Register a schema and give its id; the same schema again gives the same id."""
-        answer = self._rest.call("POST", f"{_path(subject)}/versions", _body(schema_type, schema))
+        body = _body(schema_type, schema, references)
+        answer = self._rest.call("POST", f"{_path(subject)}/versions", body)
         value = self._accepted(f"schema of {subject}", answer).value
         if not isinstance(value, dict) or not isinstance(value.get("id"), int):
             raise self._strange(f"schema of {subject}", answer)
@@ -219,5 +235,8 @@ def _path(subject: str) -> str:
     return f"/subjects/{quote(subject, safe='')}"
 
 
-def _body(schema_type: str, schema: str) -> dict[str, str]:
-    return {"schema": schema, "schemaType": schema_type}
+def _body(schema_type: str, schema: str, references: References) -> dict[str, object]:
+    body: dict[str, object] = {"schema": schema, "schemaType": schema_type}
+    if references:
+        body["references"] = [asdict(each) for each in references]
+    return body

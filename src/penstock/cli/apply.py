@@ -26,6 +26,7 @@ from penstock.errors import ClusterError, Refused, UsageError
 
 if TYPE_CHECKING:
     from penstock.contract.apply import Outcome
+    from penstock.contract.desired import Desired
     from penstock.contract.plan import Plan
     from penstock.contract.plan_file import PlanFile
     from penstock.contract.steps import Step
@@ -45,7 +46,10 @@ PlanPath = Annotated[
 Allow = Annotated[
     list[str] | None,
     typer.Option(
-        "--allow", metavar="NAME", help="Do the dangerous steps of this topic or namespace; may be repeated."
+        "--allow",
+        metavar="STEP",
+        help="Do this dangerous step, named as the plan prints it; may be repeated. One that is done already "
+        "is no error.",
     ),
 ]
 
@@ -72,7 +76,7 @@ def command(
 
 
 def _apply(plan: Plan, situation: Situation, saved: SavedPlan | None, names: list[str], form: Form) -> None:
-    _check_names(plan, names)
+    _check_allowed(plan, situation.desired, names)
     if form in _FOR_PEOPLE:
         print_plan(plan, form, allow=names)
     steps = plan.accepted(names)
@@ -126,15 +130,27 @@ def _load(path: Path) -> SavedPlan:
     return SavedPlan(path, file)
 
 
-def _check_names(plan: Plan, names: list[str]) -> None:
-    """A name that allows nothing is a slip, and slips are not made with --allow."""
-    from penstock.contract.steps import name_of
+def _check_allowed(plan: Plan, desired: Desired, allowed: list[str]) -> None:
+    """Refuse an identity that this contract could never need; say which of the others have nothing to do."""
+    from penstock.contract.plan import allowable
+    from penstock.contract.steps import name_of, step_id
 
-    known = {name_of(step) for step in plan.dangerous}
-    for name in names:
-        if name not in known:
-            listed = ", ".join(sorted(known)) or "there is none"
-            raise UsageError(f"no dangerous step is about '{name}'", next=f"dangerous here: {listed}")
+    pending = {step_id(step): name_of(step) for step in plan.steps}
+    known = allowable(desired)
+    for each in allowed:
+        if each in pending:
+            continue
+        if each in known:
+            output.talk(f"{each} is allowed and there is nothing to do")
+            continue
+        dangerous = [step_id(step) for step in plan.dangerous]
+        meant = [identity for identity in dangerous if pending[identity] == each]
+        raise UsageError(
+            f"no step of this contract is '{each}'",
+            why="A step is allowed by its kind, its server and its name, as the plan prints them.",
+            next=" ".join(f"--allow {identity}" for identity in meant[:5])
+            or f"dangerous here: {', '.join(dangerous[:5]) or 'nothing'}",
+        )
 
 
 def _confirm(number: int) -> None:
@@ -236,5 +252,5 @@ def _refuse_the_rest(plan: Plan, names: list[str]) -> None:
         raise Refused(
             f"{len(refused)} step{' is' if len(refused) == 1 else 's are'} refused",
             why="; ".join(short(step) for step in refused[:5]) + ("; ..." if len(refused) > 5 else ""),
-            next="penstock plan --explain; dangerous steps are done with --allow NAME",
+            next="penstock plan --explain; a dangerous step is done with the --allow that the plan prints",
         )

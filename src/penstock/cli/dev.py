@@ -186,7 +186,9 @@ def _context(state: State) -> dict[str, object]:
     servers: dict[str, object] = {}
     addresses = {name: server.addresses for name, server in state.servers.items()}
     if "kafka" in addresses:
-        servers["kafka"] = {"kind": "kafka", "address": addresses["kafka"]["bootstrap"]}
+        # Named, or the TLS of a contract would hold for servers that have none.
+        plain = {"protocol": "plaintext"}
+        servers["kafka"] = {"kind": "kafka", "address": addresses["kafka"]["bootstrap"], "security": plain}
     if "pulsar" in addresses:
         pulsar = addresses["pulsar"]
         servers["pulsar"] = {"kind": "pulsar", "address": pulsar["service"], "admin": pulsar["admin"]}

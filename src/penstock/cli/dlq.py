@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -32,6 +32,9 @@ Channel = Annotated[
 ]
 Code = Annotated[str | None, typer.Option("--code", help="Only letters with this code.")]
 RouteName = Annotated[str | None, typer.Option("--route", help="Only letters of this route.")]
+
+_MOST_TOLD: Final = 10
+_NOT_KEPT: Final = "not kept: it was too large for the dead-letter topic; read it at its origin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def list_letters(
     box = _open(channel)
     letters = _chosen(box.found.letters, code, route)
     if each:
-        columns: tuple[str, ...] = ("id", "code", "route", "origin", "attempt", "reason")
+        columns: tuple[str, ...] = ("id", "code", "route", "origin", "attempt", "record", "reason")
         rows: list[tuple[object, ...]] = [_line(letter) for letter in letters]
     else:
         columns = ("code", "route", "letters", "first", "last", "newest id", "reason")
@@ -91,7 +94,10 @@ def show(
 @app.command()
 def restore(
     channel: Channel = None,
-    ids: Annotated[list[str] | None, typer.Option("--id", help="This letter; may be repeated.")] = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option("--id", help="This letter (ID or ID@PARTITION/OFFSET); may be repeated."),
+    ] = None,
     code: Code = None,
     route: RouteName = None,
     everything: Annotated[bool, typer.Option("--all", help="Every letter.")] = False,
@@ -106,19 +112,26 @@ def restore(
         bool, typer.Option("--dry-run", help="Say what would be written, write nothing.")
     ] = False,
 ) -> None:
-    """Write records back as they were, bit for bit; their letters are marked and no longer listed."""
+    """Write records back as they were, bit for bit; their letters are marked and no longer listed.
+
+    A letter that does not keep its record, because it was too large, stays open.
+    """
+    from penstock.pipeline.deadletters import refuse_without_record
+
     if not (ids or code or route or everything):
         raise UsageError("nothing is chosen", next="choose with --id, --code, --route or --all")
     box = _open(channel)
     letters = _chosen(box.found.letters, code, route)
     if ids:
         letters = [_one(letters, each) for each in ids]
-    letters = letters[:limit]
+        refuse_without_record(letters)
+    letters = _with_record(letters)[:limit]
     if not letters:
         output.talk("no dead letter fits; nothing to restore")
         return
     targets = _targets(box, letters, to)
-    output.rows(("topic", "records"), [(place.topic, len(own)) for place, own in targets], current().output)
+    rows = [(place.server, place.topic, len(own)) for place, own in targets]
+    output.rows(("server", "topic", "records"), rows, current().output)
     if dry_run:
         output.talk("nothing was written: --dry-run")
         return
@@ -211,14 +224,33 @@ def _chosen(letters: Sequence[Letter], code: str | None, route: str | None) -> l
     ]
 
 
-def _one(letters: Sequence[Letter], prefix: str) -> Letter:
-    found = [letter for letter in letters if letter.id.startswith(prefix)]
+def _one(letters: Sequence[Letter], name: str) -> Letter:
+    """Find a letter by how its id begins, and behind an @ by its place if others have that id, too."""
+    prefix, _, place = name.partition("@")
+    found = [letter for letter in letters if letter.id.startswith(prefix) and place in ("", letter.place)]
     if len(found) == 1:
         return found[0]
-    what = (
-        f"{len(found)} letters begin with {prefix!r}" if found else f"no open letter begins with {prefix!r}"
+    if not found:
+        raise UsageError(f"no open letter begins with {name!r}", next="penstock dlq list --each")
+    names = ", ".join(f"{letter.id[:12]}@{letter.place}" for letter in found[:_MOST_TOLD])
+    raise UsageError(
+        f"{len(found)} letters begin with {name!r}",
+        why=f"They are {names}{', ...' if len(found) > _MOST_TOLD else ''}.",
+        next="name one of them so, by id@partition/offset, or see penstock dlq list --each",
     )
-    raise UsageError(what, next="penstock dlq list --each")
+
+
+def _with_record(letters: Sequence[Letter]) -> list[Letter]:
+    """Give the letters that keep their record; the others are told, and stay open."""
+    without = [letter for letter in letters if not letter.letter.kept]
+    if without:
+        what = "1 without its record" if len(without) == 1 else f"{len(without)} without their records"
+        output.talk(f"not restored: {what}, too large to be kept; read at the origin:")
+        for letter in without[:_MOST_TOLD]:
+            output.talk(f"  {letter.id[:12]}  {letter.letter.origin}")
+        if len(without) > _MOST_TOLD:
+            output.talk(f"  and {len(without) - _MOST_TOLD} more: penstock dlq list --each")
+    return [letter for letter in letters if letter.letter.kept]
 
 
 def _targets(box: _Box, letters: Sequence[Letter], to: str | None) -> list[tuple[Place, list[Letter]]]:
@@ -227,34 +259,51 @@ def _targets(box: _Box, letters: Sequence[Letter], to: str | None) -> list[tuple
 
     if to is not None:
         return [(_reached(place_of(box.contract, to, context=box.context), box.context), list(letters))]
-    groups: dict[str, list[Letter]] = {}
+    groups: dict[tuple[str | None, str], list[Letter]] = {}
     for letter in letters:
-        groups.setdefault(str(letter.letter.record.topic), []).append(letter)
+        groups.setdefault((letter.letter.server, str(letter.letter.record.topic)), []).append(letter)
     origins = _origins(box)
-    for topic in groups:
-        if topic not in origins:
-            raise UsageError(f"no channel of the contract is topic {topic}", next="name one with --to")
-    return [(origins[topic], own) for topic, own in groups.items()]
+    return [(_origin_of(origins, *where), own) for where, own in groups.items()]
 
 
-def _origins(box: _Box) -> dict[str, Place]:
+def _origin_of(origins: Sequence[Place], server: str | None, topic: str) -> Place:
+    """Find the topic of a letter; an older letter names no server, and then only one may have the topic."""
+    found = [place for place in origins if place.topic == topic and server in (None, place.server)]
+    if not found:
+        on = f" on server {server}" if server else ""
+        raise UsageError(f"no channel of the contract is topic {topic}{on}", next="name one with --to")
+    if len({place.server for place in found}) > 1:
+        names = ", ".join(f"{place.channel} ({place.server})" for place in found)
+        raise UsageError(
+            f"topic {topic} is on several servers, and these letters do not say which",
+            why=f"They were written by an older version. The topic is that of {names}.",
+            next="choose the letters with --id, --code or --route, and the channel with --to",
+        )
+    return found[0]
+
+
+def _origins(box: _Box) -> list[Place]:
+    """Give every topic, on every server, that dead letters of this channel can come from."""
     from penstock.contract.places import place_of
 
     feeding = [name for name, each in box.contract.channels.items() if each.dead_letter == box.place.channel]
     receives = (each.channel for each in box.contract.operations.values() if each.action == "receive")
     names = dict.fromkeys((*feeding, *(name for name in receives if name)))
-    places = [place_of(box.contract, name, context=box.context) for name in names if _is_near(box, name)]
-    return {place.topic: _reached(place, box.context) for place in reversed(places)}
+    return [
+        _reached(place_of(box.contract, name, server=server, context=box.context), box.context)
+        for name in names
+        for server in _near(box, name)
+    ]
 
 
-def _is_near(box: _Box, channel: str) -> bool:
-    """Say whether the Kafka protocol reaches a channel."""
+def _near(box: _Box, channel: str) -> list[str]:
+    """Name the servers of a channel that the Kafka protocol reaches."""
     from penstock.contract.protocols import family_of
     from penstock.pipeline.pulsar import PULSAR, gateway_of
 
     families = ("kafka",) if gateway_of(box.context) is None else ("kafka", PULSAR)
     servers = box.contract.servers_of(box.contract.channels[channel])
-    return any(family_of(box.contract.servers[name]) in families for name in servers)
+    return [name for name in servers if family_of(box.contract.servers[name]) in families]
 
 
 def _confirm(number: int) -> None:
@@ -271,7 +320,8 @@ def _confirm(number: int) -> None:
 
 def _line(letter: Letter) -> tuple[object, ...]:
     own = letter.letter
-    return letter.id, own.code, own.route or "-", _origin(own.record), own.attempt, _short(own.reason)
+    record = "kept" if own.kept else "not kept"
+    return letter.id, own.code, own.route or "-", own.origin, own.attempt, record, _short(own.reason)
 
 
 def _span(members: Sequence[Letter]) -> tuple[object, ...]:
@@ -298,7 +348,8 @@ def _summary(box: _Box, shown: int) -> str:
 
 def _text(found: Letter) -> str:
     lines = [f"{name:<8}  {value}" for name, value in _facts(found).items()]
-    lines += ["", *(f"{name:<8}  {value}" for name, value in _record_facts(found.letter.record).items())]
+    facts = _record_facts(found.letter.record) if found.letter.kept else {"record": _NOT_KEPT}
+    lines += ["", *(f"{name:<8}  {value}" for name, value in facts.items())]
     return "\n".join(lines)
 
 
@@ -309,7 +360,7 @@ def _facts(found: Letter) -> dict[str, Any]:
         "code": own.code,
         "reason": own.reason,
         "route": own.route or "- (before any route)",
-        "origin": _origin(own.record),
+        "origin": own.origin,
         "attempt": own.attempt,
         "buried": _time(found.stored.timestamp),
     }
@@ -340,10 +391,6 @@ def _data(found: Letter) -> dict[str, Any]:
     facts = _facts(found)
     data: Any = dead_letter_event(found.letter, "").json()
     return {**facts, "route": found.letter.route, "record": data["record"], "origin": data["origin"]}
-
-
-def _origin(record: KafkaRecord) -> str:
-    return f"{record.topic}/{record.partition}/{record.offset}"
 
 
 def _time(millis: int | None) -> str:

@@ -59,7 +59,9 @@ AsMode = Annotated[ContentMode, typer.Option("--mode", help="The content mode to
 AsFormat = Annotated[str, typer.Option("--format", help="The event format of structured mode.")]
 At = Annotated[Strictness, typer.Option("--level", help="strict refuses, lenient reports and goes on.")]
 Key = Annotated[str | None, typer.Option("--key", metavar="ATTRIBUTE", help="Use this attribute as the key.")]
-Sniff = Annotated[bool, typer.Option("--sniff", help="Pulsar: take JSON that looks like an event as one.")]
+Sniff = Annotated[
+    bool, typer.Option("--sniff", help="Take JSON that looks like an event as one, without headers.")
+]
 Bridged = Annotated[bool, typer.Option("--bridged", help="Pulsar: ce_ values are base64 (pulsar-io-kafka).")]
 Dash = Annotated[bool, typer.Option("--dash", help="Kafka: also read ce- headers.")]
 
@@ -116,8 +118,10 @@ def convert(
 ) -> None:
     """Read records of one binding, write records of another.
 
-    Key and foreign headers go along between Kafka and Pulsar; to and from HTTP only the event does.
+    Key and foreign headers go along between Kafka and Pulsar, escaped as the gateway does it where they are
+    no text; to and from HTTP only the event does.
     """
+    from penstock.events import Level
     from penstock.events.lines import write_record
 
     reader = _reader(from_, sniff=sniff, bridged=bridged, dash=dash)
@@ -126,7 +130,7 @@ def convert(
     def work(line: bytes) -> Iterator[str]:
         record = reader.record(line)
         for event in _events(reader, record, level):
-            yield write_record(write(event, reader.key(record), reader.foreign(record)))
+            yield write_record(write(event, reader.key(record), reader.foreign(record, Level(level.value))))
 
     _run(source, work)
 
@@ -176,7 +180,7 @@ class _Reader:
     record: Callable[[bytes], Any]
     read: Callable[[Any, Any], Iterable[Reading]]
     key: Callable[[Any], bytes | str | None] = lambda record: None
-    foreign: Callable[[Any], tuple[tuple[str, bytes | None], ...]] = lambda record: ()
+    foreign: Callable[[Any, Any], tuple[tuple[str, bytes | None], ...]] = lambda record, level: ()
 
 
 def _reader(binding: Binding, *, sniff: bool, bridged: bool, dash: bool) -> _Reader:
@@ -184,12 +188,12 @@ def _reader(binding: Binding, *, sniff: bool, bridged: bool, dash: bool) -> _Rea
     from penstock.events.bindings.pulsar import key_bytes
     from penstock.events.headers import to_headers
 
-    kafka, pulsar = KafkaBinding(dash=dash), PulsarBinding(sniff=sniff, bridged=bridged)
+    kafka, pulsar = KafkaBinding(dash=dash, sniff=sniff), PulsarBinding(sniff=sniff, bridged=bridged)
     from_pulsar = _Reader(
         record=lambda line: lines.read_pulsar(lines.read_line(line)),
         read=lambda message, level: (pulsar.read(message, level),),
         key=key_bytes,
-        foreign=lambda message: to_headers(pulsar.foreign(message)),
+        foreign=lambda message, level: to_headers(pulsar.foreign(message, level)),
     )
     readers: Mapping[Binding, _Reader] = {
         Binding.KAFKA: _Reader(
@@ -286,7 +290,11 @@ def _lines(source: str) -> Iterator[tuple[int, bytes]]:
     try:
         stream = sys.stdin.buffer if source == "-" else Path(source).open("rb")  # noqa: SIM115 - closed below
     except OSError as exc:
-        raise MachineError(f"cannot read {source}: {exc.strerror}", where=source) from exc
+        raise MachineError(
+            f"cannot read {source}: {exc.strerror}",
+            where=source,
+            next="name a file that is there, or - for standard input",
+        ) from exc
     with stream:
         for number, line in enumerate(stream, 1):
             if line.strip():

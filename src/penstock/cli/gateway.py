@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +28,7 @@ _DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
 _DEBUG_VERBOSITY: Final = 2
 _NONE: Final = "none"
+_LISTENER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 class Offsets(StrEnum):
@@ -59,7 +61,7 @@ CaFile = Annotated[
 Listen = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="[PROTOCOL://]HOST:PORT",
+        metavar="[NAME=][PROTOCOL://]HOST:PORT",
         help=f"Listen here ({_DEFAULT_LISTEN}), as plaintext, ssl, sasl_plaintext or sasl_ssl; "
         "may be repeated.",
     ),
@@ -120,6 +122,14 @@ GroupsNamespace = Annotated[
 GroupsPartitions = Annotated[
     int, typer.Option(min=1, max=1000, help="Partitions of their topic, when it is made.")
 ]
+RebalanceDelay = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="How long the first rebalance of an empty group waits for more members.",
+    ),
+]
 CursorPeriod = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="How often groups become Pulsar cursors; 0 never.")
 ]
@@ -154,6 +164,7 @@ def command(
     beside_broker: BesideBroker = None,
     groups_namespace: GroupsNamespace = "public/__kafka",
     groups_partitions: GroupsPartitions = 8,
+    rebalance_delay: RebalanceDelay = 3.0,
     cursor_period: CursorPeriod = 5.0,
     adopt_cursors: AdoptCursors = False,
     metrics_listen: MetricsListen = None,
@@ -163,6 +174,7 @@ def command(
     if apis:
         return _print_apis()
     from penstock.cli.gateway_limits import limited
+    from penstock.gateway.groups.group import Limits as GroupLimits
     from penstock.gateway.life import run
 
     options = replace(
@@ -182,6 +194,7 @@ def command(
         beside=_beside(beside_broker),
         groups_namespace=_namespace(groups_namespace, "--groups-namespace"),
         groups_partitions=groups_partitions,
+        group_limits=GroupLimits(initial_delay=rebalance_delay),
         cursor_period=cursor_period,
         adopt_cursors=adopt_cursors,
     )
@@ -255,14 +268,15 @@ def _namespace(text: str, option: str = "--default-namespace") -> str:
 
 
 def _listeners(listen: list[str], advertise: list[str]) -> tuple[Listener, ...]:
-    from penstock.gateway.entrance import Listener
+    from penstock.gateway.entrance import Listener, listener_names
 
     if advertise and len(advertise) != len(listen):
         raise UsageError(
             f"{len(listen)} times --listen, {len(advertise)} times --advertise",
             next="give each --listen its --advertise, in the same order",
         )
-    protocols, rest = zip(*map(_protocol, listen), strict=True)
+    names, bare = zip(*map(_name, listen), strict=True)
+    protocols, rest = zip(*map(_protocol, bare), strict=True)
     addresses = [_address(text, "--listen") for text in rest]
     told: list[Host | None] = [_address(text, "--advertise") for text in advertise]
     told = told or [None] * len(addresses)
@@ -272,8 +286,26 @@ def _listeners(listen: list[str], advertise: list[str]) -> tuple[Listener, ...]:
                 f"clients cannot be told {address}: it is every address of this machine",
                 next=f"add --advertise HOST:{address.port}, an address that clients reach",
             )
-    rows = zip(addresses, told, protocols, strict=True)
-    return tuple(Listener(address=own, advertised=to, protocol=protocol) for own, to, protocol in rows)
+    rows = zip(addresses, told, protocols, names, strict=True)
+    found = tuple(
+        Listener(address=own, advertised=to, protocol=protocol, name=name) for own, to, protocol, name in rows
+    )
+    listener_names(found)  # names that cannot be are told now
+    return found
+
+
+def _name(text: str) -> tuple[str, str]:
+    """Cut NAME= off; no name if none is written."""
+    name, mark, rest = text.rpartition("=")
+    if not mark:
+        return "", text
+    if _LISTENER_NAME.fullmatch(name) is None:
+        raise ConfigError(
+            f"'{name}' is no name of a listener",
+            where="--listen",
+            next="write NAME=PROTOCOL://HOST:PORT, the name of letters, digits, '_', '.' and '-'",
+        )
+    return name, rest
 
 
 def _protocol(text: str) -> tuple[SecurityProtocol, str]:

@@ -92,6 +92,8 @@ def _list(clusters: Clusters, pattern: str) -> None:
     ]
     output.rows(columns, rows, current().output)
     output.talk(f"{len(found)} in all; lag is in records, a backlog of Pulsar in entries")
+    if any(reader.kind == "reader" for reader in found):
+        output.talk("a reader is a gateway or a tail of Penstock that reads now: it ends with its connection")
 
 
 def _groups(cluster: Cluster, clusters: Clusters, pattern: str) -> list[Reader]:

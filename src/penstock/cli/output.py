@@ -44,6 +44,7 @@ _UNLIMITED_COLUMNS = 100_000
 
 def data(text: str) -> None:
     """Write one line of data to stdout; piped, it is exactly `text`."""
+    _end_status()
     print(_harmless(text) if sys.stdout.isatty() else text, file=sys.stdout)
 
 
@@ -234,6 +235,7 @@ def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title
     console = _console(sys.stdout)
     with console.capture() as captured:
         console.print(_table(columns, [tuple(map(_cell, row)) for row in rows], title))
+    _end_status()
     print("\n".join(line.rstrip() for line in captured.get().splitlines()), file=sys.stdout)
 
 

@@ -197,7 +197,11 @@ def _raw(file: str) -> bytes:
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as exc:
-        raise MachineError(f"cannot read {file}: {exc.strerror}", where=file) from exc
+        raise MachineError(
+            f"cannot read {file}: {exc.strerror}",
+            where=file,
+            next="name a file that is there, or - for standard input",
+        ) from exc
 
 
 def _pairs(given: list[str] | None) -> dict[str, str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
@@ -27,6 +28,8 @@ from penstock.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from pyspark.sql import SparkSession
+
     from penstock.pipeline.compile import Pipeline
     from penstock.pipeline.job import Job, Progress, Watcher
 
@@ -34,8 +37,17 @@ __all__ = ["command"]
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _KILLED_BY: Final = 128
+_MOMENT: Final = 5.0
 _ALWAYS: Final = ("n_in", "n_out", "n_dead")
 """What a status line says even if it is nothing."""
+_WANTED_COLUMNS: Final = (
+    "source",
+    *(name.removeprefix("n_") for name in _ALWAYS),
+    "unmatched",
+    "lag",
+    "batches",
+)
+"""What the table at the end has even if it is nothing."""
 
 
 class OnDataLoss(StrEnum):
@@ -54,14 +66,24 @@ class EngineName(StrEnum):
     LOOP = "loop"
 
 
+def _refuse_real_time(given: bool) -> None:
+    if given:
+        raise UsageError(
+            "--real-time is gone",
+            why="The loop has lower latency than Spark's Real-Time Mode had, and delivers exactly once.",
+            next="penstock run --engine loop",
+        )
+
+
 File = Annotated[Path, typer.Argument(help="The pipeline file.")]
 Once = Annotated[bool, typer.Option("--once", help="Process what is there now, then end.")]
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when nothing comes any more.")]
-Idle = Annotated[float, typer.Option(metavar="SECONDS", min=0.5, help="What --until-idle calls idle.")]
-Master = Annotated[str, typer.Option(help="The Spark master.")]
-RealTime = Annotated[
-    bool, typer.Option("--real-time", help="Spark's Real-Time Mode: milliseconds, not batches.")
+Idle = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0.5, help="What --until-idle calls idle; 5 if not given."),
 ]
+Master = Annotated[str | None, typer.Option(help="The Spark master; local[*,4] if not given.")]
+RealTime = Annotated[bool, typer.Option("--real-time", hidden=True, callback=_refuse_real_time)]
 EngineOption = Annotated[
     EngineName | None,
     typer.Option("--engine", help="Who runs the routes, loop without Spark; else as the pipeline says."),
@@ -89,7 +111,14 @@ OnDataLossOption = Annotated[
         "--on-data-loss", help="If records are gone before they were read; else as the pipeline says."
     ),
 ]
-MaxOffsets = Annotated[int, typer.Option("--max-offsets", min=1, help="Records of one batch at most.")]
+TakeOver = Annotated[
+    bool,
+    typer.Option("--take-over", help="Go on from the offsets of another pipeline's group; for the loop."),
+]
+MaxOffsets = Annotated[
+    int | None,
+    typer.Option("--max-offsets", min=1, help="Records of one batch of Spark at most; 500 000 if not given."),
+]
 Fresh = Annotated[
     bool,
     typer.Option(
@@ -119,50 +148,76 @@ def command(
     file: File = Path("pipeline.yaml"),
     once: Once = False,
     until_idle: UntilIdle = False,
-    idle: Idle = 5.0,
-    master: Master = "local[*,4]",
+    idle: Idle = None,
+    master: Master = None,
     engine: EngineOption = None,
     at_least_once: AtLeastOnce = False,
     shadow: Shadow = 0,
     real_time: RealTime = False,
     group: Group = None,
     on_data_loss: OnDataLossOption = None,
-    max_offsets: MaxOffsets = 500_000,
+    take_over: TakeOver = False,
+    max_offsets: MaxOffsets = None,
     fresh_checkpoint: Fresh = False,
     metrics: MetricsAt = None,
     package: PackageFile = None,
     worker_python: WorkerPython = None,
 ) -> None:
-    """Run a pipeline; `penstock routes --explain` says by which engine, and what its delivery is worth.
+    """Run a pipeline; the first lines say by which engine each route runs, and what its delivery is worth.
 
     SIGTERM or Ctrl-C finishes the batch that runs; a second one ends at once.
     """
     from penstock.pipeline.compile import load_pipeline
-    from penstock.pipeline.job import JobOptions, job_of
+    from penstock.pipeline.job import IDLE_SECONDS, MAX_OFFSETS_PER_TRIGGER, JobOptions, job_of
+    from penstock.pipeline.session import DEFAULT_MASTER
 
     if once and until_idle:
         raise UsageError("--once and --until-idle are two ends", next="give one of them")
-    if real_time and (once or until_idle):
-        raise UsageError("Real-Time Mode has no end of its own", next="leave --once and --until-idle out")
-    if real_time and engine not in (None, EngineName.AUTO, EngineName.COLUMNS):
-        raise UsageError("Real-Time Mode is for columns only", next="leave --real-time or --engine out")
+    if idle is not None and not until_idle:
+        raise UsageError("--idle says what --until-idle waits for", next="add --until-idle, or leave it out")
     address = _address(metrics)
     options = JobOptions(
         once=once,
-        until_idle=idle if until_idle else None,
-        real_time=real_time,
+        until_idle=(idle or IDLE_SECONDS) if until_idle else None,
         engine=engine,
         exactly_once=not at_least_once,
         shadow=shadow,
         group=group,
         on_data_loss=on_data_loss,
-        max_offsets=max_offsets,
+        take_over=take_over,
+        max_offsets=max_offsets or MAX_OFFSETS_PER_TRIGGER,
         fresh_checkpoint=fresh_checkpoint,
     )
     pipeline = load_pipeline(file, context=configuration().context())
+    of_spark = {
+        "--master": master,
+        "--max-offsets": max_offsets,
+        "--package": package,
+        "--worker-python": worker_python,
+    }
+    _refuse_idle_words(str(engine or pipeline.engine), of_spark, shadow=shadow, take_over=take_over)
     output.show_logs(debug=False)
     with job_of(pipeline, options) as job:
-        _run(job, _Cluster(master, package, worker_python), address)
+        _run(job, _Cluster(master or DEFAULT_MASTER, package, worker_python), address)
+
+
+def _refuse_idle_words(engine: str, of_spark: Mapping[str, object], *, shadow: int, take_over: bool) -> None:
+    """Refuse options that have no meaning for an engine, instead of doing without them."""
+    if engine == EngineName.LOOP:
+        for word, value in of_spark.items():
+            if value is not None:
+                raise UsageError(f"{word} is for Spark, and the loop runs without", next=f"leave {word} out")
+    elif take_over:
+        raise UsageError(
+            "--take-over is for the loop, whose progress is a group",
+            why="The progress of a Spark job is its checkpoint, which belongs to one pipeline file.",
+            next="leave --take-over out, or run --engine loop",
+        )
+    if engine == EngineName.COLUMNS and shadow:
+        raise UsageError(
+            "--shadow compares the kernel of fused and loop, and the columns engine has none",
+            next="leave --shadow out, or choose another engine",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +246,7 @@ def _run(job: Job, cluster: _Cluster, address: tuple[str, int] | None) -> None:
     job.watch(_status_lines())
     with _served(job, address):
         job.prepare()
+        _say_how(job)
         try:
             if job.needs_spark:
                 _run_in_spark(job, cluster)
@@ -209,14 +265,45 @@ def _run_in_spark(job: Job, cluster: _Cluster) -> None:
             worker_python=cluster.worker_python,
             light=job.only_plans,
         )
+        _silence_java_clients(spark)
         try:
             with _signals(job):
                 job.run(spark)
         finally:
-            spark.stop()
+            _stop_spark(spark)
+
+
+def _silence_java_clients(spark: SparkSession) -> None:
+    """Let the job say what the end of Java means: its clients would each write a traceback."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    server = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, address: None
+
+
+def _stop_spark(spark: SparkSession) -> None:
+    """End Spark; Java may have ended before, by the same signal."""
+    from penstock.pipeline.session import java_has_ended
+
+    if java_has_ended(0.0):
+        return
+    try:
+        spark.stop()
+    except OSError:
+        if not java_has_ended(_MOMENT):
+            raise
 
 
 # What is told
+
+
+def _say_how(job: Job) -> None:
+    """Say of each route who runs it and what its delivery is worth, before the first record is read."""
+    for each in job.plan:
+        if current().output is Format.JSON:
+            output.talk(json.dumps(asdict(each)))
+        else:
+            output.talk(f"route {each.route}: engine {each.engine}, {each.guarantee}")
 
 
 def _status_lines() -> Watcher:
@@ -239,7 +326,8 @@ def _status_lines() -> Watcher:
 def _batch_line(progress: Progress) -> None:
     counts = progress.counts
     told = [f"{counts[name]} {_label(name)}" for name in counts if counts[name] or name in _ALWAYS]
-    line = " · ".join((*told, f"lag {progress.lag}", f"{progress.seconds:.1f} s"))
+    # What is said last is cut where a terminal is narrow.
+    line = " · ".join((f"{progress.seconds:.1f} s", f"lag {progress.lag}", *told))
     output.status(f"{progress.source} · batch {progress.batch} · {line}")
 
 
@@ -264,9 +352,12 @@ def _summary(job: Job, seconds: float) -> None:
             (name, *(each.counts[counter] for counter in counters), each.lost, each.lag, each.batches)
             for name, each in job.totals.items()
         ]
-        output.rows(("source", *labels, "lost", "lag", "batches"), rows, current().output)
-        for line in dict.fromkeys(job.promises.values()):
-            output.talk(line)
+        # A column of zeros that nobody waits for only makes the table too wide for a terminal.
+        columns = ("source", *labels, "lost", "lag", "batches")
+        kept = [
+            n for n, column in enumerate(columns) if column in _WANTED_COLUMNS or any(row[n] for row in rows)
+        ]
+        output.rows([columns[n] for n in kept], [[row[n] for n in kept] for row in rows], current().output)
         output.talk(f"{seconds:.1f} s; progress in {job.progress_in}")
         return
     total = sum((each.counts for each in job.totals.values()), Counter[str]())
@@ -282,7 +373,12 @@ def _summary(job: Job, seconds: float) -> None:
     ]
     totals = {_label(counter): total[counter] for counter in counters}
     lost = sum(each.lost for each in job.totals.values())
-    value = {"total": {**totals, "lost": lost}, "sources": sources, "seconds": round(seconds, 1)}
+    value = {
+        "total": {**totals, "lost": lost},
+        "sources": sources,
+        "routes": [asdict(each) for each in job.plan],
+        "seconds": round(seconds, 1),
+    }
     output.document(value, current().output)
 
 

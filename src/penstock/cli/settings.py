@@ -65,6 +65,8 @@ class Settings:
         )
 
 
+_OF_ONE_INVOCATION = ("PENSTOCK_CONTRACT_ROOT", "PENSTOCK_CONTRACT_REMOTE")
+"""Variables that are as they were before when an invocation ends."""
 _DEFAULTS = Settings()
 _CURRENT: ContextVar[Settings] = ContextVar("penstock.cli.settings", default=_DEFAULTS)
 _LOADED: ContextVar[dict[Settings, Config] | None] = ContextVar("penstock.cli.configuration", default=None)
@@ -88,9 +90,13 @@ def use(settings: Settings) -> None:
 def scope() -> Iterator[None]:
     """Begin an invocation with default settings and restore the outer ones after it."""
     settings, loaded = _CURRENT.set(_DEFAULTS), _LOADED.set({})
+    before = {name: os.environ.get(name) for name in _OF_ONE_INVOCATION}
     try:
         yield
     finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
         _CURRENT.reset(settings)
         _LOADED.reset(loaded)
 
@@ -98,7 +104,7 @@ def scope() -> Iterator[None]:
 def configuration() -> Config:
     """Give the configuration with the flags of this invocation as its last layer; it is loaded once.
 
-    `home` and `java_home` go into the environment, where the layers below and child processes look.
+    What the layers below and child processes must know goes into the environment, where they look.
     """
     loaded = _LOADED.get()
     if loaded is None:
@@ -111,13 +117,17 @@ def configuration() -> Config:
 def _load(settings: Settings) -> Config:
     from penstock.cli import output
     from penstock.config import load
+    from penstock.config.values import DEFAULT
 
     contract = str(settings.contract) if settings.contract else None
     config = load(context=settings.context, contract=contract, overrides=settings.overrides)
-    for name in ("home", "java_home"):
+    for name in ("home", "java_home", "contract_root", "contract_remote"):
         value = config.value(name)
-        if value.text is not None:
-            os.environ[str(value.key.variable)] = str(value.get())
+        if value.text is not None and value.origin != DEFAULT:
+            found = value.get()
+            os.environ[str(value.key.variable)] = (
+                str(found).lower() if isinstance(found, bool) else str(found)
+            )
     for warning in config.warnings:
         output.talk(f"warning: {warning}")
     return config

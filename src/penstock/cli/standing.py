@@ -6,6 +6,7 @@ entries; behind the gateway a group has both, its lag in records and the backlog
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,8 @@ __all__ = [
     "short_name",
 ]
 
+READER: Final = re.compile(r"penstock-[0-9a-f]{16}-[0-9]+")
+"""The subscription of a reader of our own (a gateway, a tail): not durable, gone with its connection."""
 MAX_GROUPS: Final = 500
 """Groups that are looked into: each is one request."""
 MAX_TOPICS: Final = 1000
@@ -184,7 +187,7 @@ def pulsar_readers(cluster: Cluster, stats: Iterable[TopicStats]) -> list[Reader
             name=name,
             server=cluster.name,
             protocol=cluster.kind,
-            kind="subscription",
+            kind="reader" if READER.fullmatch(name) else "subscription",
             state="active" if busy[name] else "empty",
             members=tuple(busy[name]),
             spots=tuple(own),

@@ -14,12 +14,17 @@ from penstock.cli import output
 from penstock.cli.settings import configuration, current
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from penstock.contract import Validation
+    from penstock.pipeline.compile import Pipeline
 
 __all__ = ["command"]
 
 EXIT_FINDINGS = 1
 _HEAD = 65_536
+_SHOWN = 10
+"""Routes that are named in the summary."""
 
 
 class Form(StrEnum):
@@ -44,7 +49,7 @@ Rules = Annotated[bool, typer.Option("--rules", help="List the rules instead of 
 Strict = Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")]
 Remote = Annotated[bool, typer.Option("--allow-remote", help="Follow a $ref to http and https addresses.")]
 Outside = Annotated[
-    bool, typer.Option("--allow-outside", help="Follow a $ref to files outside the document's folder.")
+    bool, typer.Option("--allow-outside", help="Follow a $ref to files outside the contract's root folder.")
 ]
 
 
@@ -64,15 +69,29 @@ def command(
     from penstock.contract.loading import find_contract, validate
 
     configured = configuration().get("contract")
+    routes = ""
     path = file or (Path(str(configured)) if configured else Path(os.path.relpath(find_contract(Path.cwd()))))
     if _is_pipeline(path):
-        result = _check_pipeline(path)
+        _allow(allow_remote, allow_outside)
+        result, routes = _check_pipeline(path)
     else:
         result = validate(path, allow_remote=allow_remote, allow_outside=allow_outside)
     _print(result, chosen)
+    if routes:
+        output.talk(f"{path}: {routes}")
     failing = [f for f in result.findings if f.severity == "error" or (strict and f.severity == "warning")]
     if failing:
         raise typer.Exit(EXIT_FINDINGS)
+
+
+def _allow(remote: bool, outside: bool) -> None:
+    """Let the contract of a pipeline read more, until this invocation ends."""
+    from penstock.contract.files import REMOTE_VARIABLE, ROOT_VARIABLE
+
+    if remote:
+        os.environ[REMOTE_VARIABLE] = "true"
+    if outside:
+        os.environ[ROOT_VARIABLE] = os.path.abspath(os.sep)
 
 
 def _is_pipeline(path: Path) -> bool:
@@ -81,16 +100,39 @@ def _is_pipeline(path: Path) -> bool:
         head = path.read_bytes()[:_HEAD]
     except OSError:
         return False
-    return re.search(rb"^routes\s*:", head, re.MULTILINE) is not None and b"asyncapi:" not in head
+    # In JSON, which may stand on one line, a key can be anywhere; in YAML it begins its line.
+    key = rb"[\"']?%s[\"']?\s*:"
+    routes = key if head.lstrip().startswith(b"{") else b"^" + key
+    found = re.search(routes % b"routes", head, re.MULTILINE)
+    return found is not None and re.search(key % b"asyncapi", head) is None
 
 
-def _check_pipeline(path: Path) -> Validation:
+def _check_pipeline(path: Path) -> tuple[Validation, str]:
+    """Check routes and contract; give what was found, and in words what was checked of the routes."""
     from penstock.contract import Validation
     from penstock.pipeline.compile import check_pipeline
 
     checked = check_pipeline(path)
-    contract = checked.pipeline.contract if checked.pipeline else None
-    return Validation(contract=contract, findings=checked.findings)
+    pipeline = checked.pipeline
+    result = Validation(contract=pipeline.contract if pipeline else None, findings=checked.findings)
+    if pipeline is None:
+        return result, ""
+    names = [route.name for route in pipeline.routes]
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    counted = f"{len(names)} route{'' if len(names) == 1 else 's'}"
+    what = "conditions, attributes, keys, functions, targets and dead letters fit the contract"
+    return result, "\n".join((f"{counted} ({shown}): {what}", *_route_lines(pipeline)))
+
+
+def _route_lines(pipeline: Pipeline) -> Iterator[str]:
+    """Say of each route what it connects, who would run it and what its delivery is worth."""
+    from penstock.pipeline.engines import explanations
+
+    explained = explanations(pipeline)
+    for route in pipeline.routes[:_SHOWN]:
+        how = explained[route.name]
+        targets = ", ".join(operation.id for operation in route.send)
+        yield f"  {route.name}: {route.receive.id} -> {targets}; engine {how.chosen}, {how.guarantee}"
 
 
 def _print(result: Validation, form: Form) -> None:

@@ -2,7 +2,7 @@
 
 from penstock.config.contexts import Context, Security, Server
 from penstock.config.keys import KEYS, Key
-from penstock.config.layers import DEV_FILE, FILE, Config, find_upwards, load
+from penstock.config.layers import DEV_FILE, FILE, Config, find_project, find_upwards, load
 from penstock.config.secret import MASK, Secret
 from penstock.config.values import Origin, Value
 from penstock.config.writer import choose_context, remove_context, write_context
@@ -21,6 +21,7 @@ __all__ = [
     "Server",
     "Value",
     "choose_context",
+    "find_project",
     "find_upwards",
     "load",
     "remove_context",

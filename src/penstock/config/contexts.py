@@ -59,6 +59,11 @@ class Server:
     origin: str = ""
     """Where its address was set."""
 
+    @property
+    def says_tls(self) -> bool:
+        """Say whether the address itself says if there is TLS: only Pulsar's schemes do."""
+        return self.kind == "pulsar" and self.address.startswith(_PULSAR_SCHEMES)
+
     def endpoints(self) -> tuple[tuple[str, int], ...]:
         """Give host and port of every part of the address.
 
@@ -123,9 +128,16 @@ class Context:
                 next="add `address: host:port`",
             )
         address = str(given["address"].get())
+        kind = kind or _text(given, "kind") or _kind_of(address)
+        if kind in _WITHOUT_SCHEME and "://" in address:
+            raise ConfigError(
+                f"'{mask_address(address)}' is not an address of Kafka: it has no scheme",
+                where=f"{given['address'].origin}  {name}",
+                next="write host:port, and what is encrypted with `security: {protocol: ...}`",
+            )
         return Server(
             name=name,
-            kind=kind or _text(given, "kind") or _kind_of(address),
+            kind=kind,
             address=address,
             admin=_text(given, "admin"),
             origin=str(given["address"].origin),
@@ -141,6 +153,7 @@ _DEFAULT_PORTS: Final[Mapping[str, int]] = {
     "https": 443,
 }
 _PULSAR_SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
+_WITHOUT_SCHEME: Final = ("kafka", "gateway")
 
 
 def _kind_of(address: str) -> str:

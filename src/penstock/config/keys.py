@@ -66,6 +66,12 @@ def _path(text: str) -> Path:
     return Path(os.path.expanduser(text))  # leaves `~nobody` as it is, where Path.expanduser raises
 
 
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"'{text}' is neither true nor false")
+    return text.lower() == "true"
+
+
 def _choice(*words: str) -> Kind:
     def parse(text: str) -> str:
         if text.lower() not in words:
@@ -79,6 +85,7 @@ TEXT: Final = Kind("text", str)
 DURATION: Final = Kind("duration", _duration)
 PATH: Final = Kind("path", _path)
 SECRET: Final = Kind("secret", str, secret=True)
+BOOLEAN: Final = Kind("true | false", _boolean)
 
 _PROTOCOL = _choice("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _MECHANISM = _choice("plain", "scram-sha-256", "scram-sha-512", "oauthbearer")
@@ -87,7 +94,11 @@ _MECHANISM = _choice("plain", "scram-sha-256", "scram-sha-512", "oauthbearer")
 def _security(owner: str) -> Iterable[Key]:
     """Name the keys of a security block; the same for every kind of server."""
     rows = (
-        ("protocol", _PROTOCOL, "How to connect; found from the other keys when it is left out."),
+        (
+            "protocol",
+            _PROTOCOL,
+            "How to connect; left out, with TLS if the contract or a certificate file says so.",
+        ),
         ("mechanism", _MECHANISM, "SASL mechanism of a Kafka server."),
         ("username", TEXT, "User name for SASL or basic authentication."),
         ("password", SECRET, "Its password, best as `${env:NAME}` or `${file:PATH}`."),
@@ -110,6 +121,14 @@ _SERVER, _REGISTRY, _GATEWAY = "contexts.*.servers.*", "contexts.*.registry", "c
 KEYS: Final[tuple[Key, ...]] = (
     Key("context", TEXT, None, "The context to use when `-C` is not given."),
     Key("contract", PATH, None, "The AsyncAPI document; left out, `asyncapi.yaml` is looked for upwards."),
+    Key(
+        "contract_root",
+        PATH,
+        None,
+        "The folder below which a `$ref` of the document may lead; left out, that of `penstock.yaml` above "
+        "the document, else that of its repository, else its own.",
+    ),
+    Key("contract_remote", BOOLEAN, "false", "Whether a `$ref` may lead to http and https addresses."),
     Key(
         "home", PATH, None, "Where jars and development servers are kept; left out, the user's cache folder."
     ),

@@ -19,7 +19,7 @@ from penstock.config.tree import Branch, Leaf, Node, read_tree
 from penstock.config.values import DEFAULT, Origin, Value
 from penstock.errors import ConfigError
 
-__all__ = ["DEV_FILE", "FILE", "Config", "check_tree", "find_upwards", "load"]
+__all__ = ["DEV_FILE", "FILE", "Config", "check_tree", "find_project", "find_upwards", "load"]
 
 FILE: Final = "penstock.yaml"
 DEV_FILE: Final = Path(".penstock/dev.yaml")
@@ -116,6 +116,15 @@ def find_upwards(name: str | Path, start: Path | None = None) -> Path | None:
         if os.path.exists(folder / _REPOSITORY_MARK):
             return None
     return None
+
+
+def find_project(folder: Path) -> Path:
+    """Give the folder of the settings above a folder, else that of its repository, else the folder itself."""
+    settings = find_upwards(FILE, folder)
+    if settings is not None:
+        return settings.parent
+    here = _absolute(folder)
+    return next((each for each in (here, *here.parents) if os.path.exists(each / _REPOSITORY_MARK)), here)
 
 
 def _absolute(start: Path | None) -> Path:

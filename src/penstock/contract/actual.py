@@ -9,10 +9,10 @@ from typing import Final
 
 from penstock.brokers.kafka_layout import Setting, TopicUsage
 from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage
-from penstock.brokers.schema_registry import Registered, Verdict
-from penstock.contract.checks.kafka import TOPIC_SETTINGS
+from penstock.brokers.schema_registry import Registered, SchemaReference, Verdict
 from penstock.contract.desired import Desired, WantedKafkaTopic
 from penstock.contract.ports import Clusters, KafkaPort, PulsarPort, RegistryPort
+from penstock.contract.topic_settings import TOPIC_SETTINGS
 from penstock.contract.wanted_subjects import WantedSubject
 
 __all__ = [
@@ -164,19 +164,31 @@ def _namespace(topic: str) -> str:
 
 
 def _read_registry(name: str, desired: Desired, port: RegistryPort) -> dict[str, ActualSubject]:
+    """Read the subjects, those that others refer to first: a reference has a version."""
     there = port.subjects()
     wanted = [subject for subject in desired.subjects if subject.registry == name and not subject.problem]
-    found = {subject.subject: _read_subject(subject, port) for subject in wanted if subject.subject in there}
-    return {subject: state for subject, state in found.items() if state is not None}
+    found: dict[str, ActualSubject] = {}
+    for subject in sorted(wanted, key=lambda each: each.rank):
+        state = _read_subject(subject, found, port) if subject.subject in there else None
+        if state is not None:
+            found[subject.subject] = state
+    return found
 
 
-def _read_subject(wanted: WantedSubject, port: RegistryPort) -> ActualSubject | None:
+def _read_subject(
+    wanted: WantedSubject, known: Mapping[str, ActualSubject], port: RegistryPort
+) -> ActualSubject | None:
     latest = port.latest(wanted.subject)
     if latest is None:
         return None
-    schema = (wanted.schema_type, wanted.schema)
-    if same_schema(latest, *schema):
+    references = _references(wanted, known)
+    if references is None:
+        # What it refers to gets a new version, so this one does too; the registry cannot be asked before.
+        return ActualSubject(latest=latest, compatibility=port.compatibility(wanted.subject))
+    named = {(each.subject, each.version) for each in references}
+    if same_schema(latest, wanted.schema_type, wanted.schema) and set(latest.references) == named:
         return ActualSubject(latest=latest, found=latest.version)
+    schema = (wanted.schema_type, wanted.schema, references)
     found = port.find(wanted.subject, *schema)
     if found is not None:
         return ActualSubject(latest=latest, found=found.version)
@@ -185,6 +197,19 @@ def _read_subject(wanted: WantedSubject, port: RegistryPort) -> ActualSubject | 
         compatibility=port.compatibility(wanted.subject),
         verdict=port.check(wanted.subject, *schema),
     )
+
+
+def _references(
+    wanted: WantedSubject, known: Mapping[str, ActualSubject]
+) -> tuple[SchemaReference, ...] | None:
+    """Give the versions to which a schema refers; None if one of them is not registered yet."""
+    found = []
+    for subject in wanted.uses:
+        version = known[subject].found if subject in known else None
+        if version is None:
+            return None
+        found.append(SchemaReference(name=subject, subject=subject, version=version))
+    return tuple(found)
 
 
 def same_schema(registered: Registered, schema_type: str, schema: str) -> bool:

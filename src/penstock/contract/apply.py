@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from penstock.brokers.schema_registry import SchemaReference
 from penstock.contract.plan_pulsar import parse_policy
-from penstock.contract.ports import Clusters
+from penstock.contract.ports import Clusters, RegistryPort
 from penstock.contract.steps import (
     AddPartitions,
     AddPulsarPartitions,
@@ -70,11 +71,27 @@ def _do(step: Step, clusters: Clusters) -> None:
         case DeleteTopic():
             clusters.kafka(step.server).delete_topic(step.topic)
         case RegisterSchema():
-            clusters.registry(step.server).register(step.subject, step.schema_type, step.schema)
+            registry = clusters.registry(step.server)
+            registry.register(step.subject, step.schema_type, step.schema, _references(step, registry))
         case Blocked():
             raise InternalError(f"a blocked step was to be executed: {step.name}")
         case _:
             _do_pulsar(step, clusters)
+
+
+def _references(step: RegisterSchema, registry: RegistryPort) -> tuple[SchemaReference, ...]:
+    """Name the versions to which a schema refers, now that the steps before are done."""
+    found = []
+    for at, subject in enumerate(step.uses):
+        version = step.versions[at] if at < len(step.versions) else None
+        latest = registry.latest(subject) if version is None else None
+        if version is None and latest is None:
+            raise ClusterError(
+                f"{step.subject} refers to {subject}, which the registry does not hold", next="penstock plan"
+            )
+        number = latest.version if latest is not None else version or 0
+        found.append(SchemaReference(name=subject, subject=subject, version=number))
+    return tuple(found)
 
 
 def _do_pulsar(

@@ -9,7 +9,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from penstock.contract.kafka import KafkaChannel, KafkaMessage, KafkaOperation, KafkaServer
 from penstock.contract.node import JsonValue, Node, plain
-from penstock.contract.pulsar import PulsarChannel, PulsarServer
+from penstock.contract.pulsar import (
+    PulsarChannel,
+    PulsarMessage,
+    PulsarOperation,
+    PulsarReserved,
+    PulsarServer,
+)
 from penstock.contract.readers import follow
 from penstock.contract.rules import kafka as kafka_rules
 from penstock.contract.rules import pulsar as pulsar_rules
@@ -76,10 +82,9 @@ class _BindingsReader:
         return Bindings(**found, others=MappingProxyType(others), node=target)
 
     def _read(self, reading: Reading, bindings: Node, protocol: str, node: Node) -> Part | None:
-        cls = self.parts.get(protocol)
-        if cls is None:
+        cls = self.parts[protocol]
+        if issubclass(cls, PulsarReserved):
             reading.report.add(pulsar_rules.PULSAR_NOT_HERE, bindings, key=protocol, owner=self.owner)
-            return None
         version = _version(reading, protocol, node)
         if version is None:
             return None
@@ -113,6 +118,10 @@ channel_bindings = _BindingsReader(
     "channelBindings", "a channel", MappingProxyType({"kafka": KafkaChannel, "pulsar": PulsarChannel})
 )
 operation_bindings = _BindingsReader(
-    "operationBindings", "an operation", MappingProxyType({"kafka": KafkaOperation})
+    "operationBindings",
+    "an operation",
+    MappingProxyType({"kafka": KafkaOperation, "pulsar": PulsarOperation}),
 )
-message_bindings = _BindingsReader("messageBindings", "a message", MappingProxyType({"kafka": KafkaMessage}))
+message_bindings = _BindingsReader(
+    "messageBindings", "a message", MappingProxyType({"kafka": KafkaMessage, "pulsar": PulsarMessage})
+)

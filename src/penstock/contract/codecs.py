@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -27,7 +28,8 @@ def compile_json_schema(definition: JsonValue) -> Any:
     except ImportError as exc:
         raise MissingExtra("contract", "jsonschema-rs", purpose="checking JSON schemas") from exc
     try:
-        return jsonschema_rs.Draft7Validator(cast(Any, definition), offline=True)
+        # The value is shown at the end and shortened, where it hides no reason.
+        return jsonschema_rs.Draft7Validator(cast(Any, definition), offline=True, mask=_MASK)
     except jsonschema_rs.ValidationError as exc:
         raise SchemaProblem(exc.message, list(exc.instance_path)) from exc
     except (ValueError, OverflowError, RecursionError, jsonschema_rs.ReferencingError) as exc:
@@ -40,7 +42,36 @@ def first_error(validator: Any, value: JsonValue) -> SchemaProblem | None:
         error = next(iter(validator.iter_errors(value)), None)
     except (ValueError, OverflowError, RecursionError) as exc:
         return SchemaProblem(str(exc))
-    return None if error is None else SchemaProblem(error.message, list(error.instance_path))
+    return None if error is None else _described(error)
+
+
+_MASK: Final = "it"
+_SHOWN: Final = 60
+_NESTED: Final = 5
+"""How deep alternatives inside alternatives are looked into."""
+
+
+def _distance(errors: Sequence[Any]) -> tuple[int, int]:
+    """Few errors are close; of as many those that are deep inside."""
+    return len(errors), -max(len(each.instance_path) for each in errors)
+
+
+def _described(error: Any) -> SchemaProblem:
+    """Say the reason first: of alternatives that of the one that comes closest, then the value, short."""
+    words: list[str] = []
+    while len(words) < _NESTED and error.kind.name in ("anyOf", "oneOf"):
+        branches = {n: b for n, b in enumerate(getattr(error.kind, "context", None) or (), 1) if b}
+        if not branches:
+            break
+        number, closest = min(branches.items(), key=lambda item: _distance(item[1]))
+        words.append(f"it fits none of {error.kind.name}, number {number} comes closest: ")
+        error = max(closest, key=lambda each: len(each.instance_path))
+    try:
+        value = json.dumps(error.instance, ensure_ascii=False, separators=(",", ":"), default=str)
+    except (ValueError, RecursionError):
+        value = "..."
+    shown = value if len(value) <= _SHOWN else f"{value[: _SHOWN - 3]}..."
+    return SchemaProblem(f"{''.join(words)}{error.message}, here it is {shown}", list(error.instance_path))
 
 
 def parse_avro(definition: JsonValue, names: dict[str, Any] | None = None) -> Any:

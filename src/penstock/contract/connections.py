@@ -15,7 +15,7 @@ from penstock.contract.credentials import Connection
 from penstock.contract.protocols import family_of
 from penstock.contract.servers import SecurityScheme, Server
 from penstock.contract.topics import fill
-from penstock.errors import ContractError
+from penstock.errors import ConfigError, ContractError
 
 __all__ = ["MECHANISMS", "connect", "connect_registry", "connect_server"]
 
@@ -44,15 +44,25 @@ def connect(
     tls = server.protocol.lower() in SECURE
     if context is None or name not in context.server_names:
         return Connection(address=_address(name, server), tls=tls, mechanism=mechanism, token_url=token_url)
-    return connect_server(context.server(name), tls=tls, mechanism=mechanism, token_url=token_url)
+    known = context.server(name)
+    if known.kind == "pulsar" and family_of(server) == "kafka":
+        raise ConfigError(
+            f"server {name} is a Kafka in the contract and a Pulsar in context {context.name}",
+            where=known.origin,
+            next="write its address as host:port, without `kind: pulsar`",
+        )
+    return connect_server(known, tls=tls, mechanism=mechanism, token_url=token_url)
 
 
 def connect_server(
     known: KnownServer, *, tls: bool = False, mechanism: str | None = None, token_url: str | None = None
 ) -> Connection:
-    """Give the connection to a server of a context; a document may say more of it."""
+    """Give the connection to a server of a context; a document may say more of it.
+
+    Only an address of Pulsar (pulsar:// or pulsar+ssl://) says itself whether there is TLS.
+    """
     return replace(
-        _from_context(known.security, tls, mechanism),
+        _from_context(known.security, tls and not known.says_tls, mechanism),
         address=known.address,
         admin=known.admin,
         token_url=known.security.token_url or token_url,
@@ -68,10 +78,10 @@ def connect_registry(url: str, context: Context | None) -> Connection:
 
 
 def _from_context(security: Security, tls: bool, mechanism: str | None) -> Connection:
-    """A context knows its cluster: one without credentials is a cluster without security.
+    """Take from the document what the context leaves out; only a protocol that it names takes TLS away.
 
-    Credentials alone take protocol and mechanism from the document, so that they never travel in the clear
-    by accident.
+    Without credentials there is no SASL. A context that names an address and nothing else is still the
+    cluster of the document: what is encrypted there is never sent in the clear because a key was left out.
     """
     proves = any((security.username, security.password, security.token))
     sasl = security.mechanism or (mechanism if proves else None)
@@ -79,7 +89,7 @@ def _from_context(security: Security, tls: bool, mechanism: str | None) -> Conne
         sasl = (security.mechanism or mechanism) if security.protocol.startswith("sasl") else None
         tls = security.uses_tls
     else:
-        tls = security.uses_tls or (tls and proves)
+        tls = security.uses_tls or tls
     return Connection(address="", tls=tls, mechanism=sasl.upper() if sasl else None, security=security)
 
 

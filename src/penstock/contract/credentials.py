@@ -1,7 +1,7 @@
 """How to reach a server, and the one table that writes it as options of each client.
 
-The contract says where and by which mechanism; the context (penstock.yaml) says with what, and may
-override both. Secrets stay masked until `reveal`.
+The contract says where, by which mechanism and whether with TLS; the context (penstock.yaml) says with what,
+and may override all of it. Secrets stay masked until `reveal`.
 """
 
 from __future__ import annotations

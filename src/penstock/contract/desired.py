@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice, product
 from typing import Final, TypeVar
 
 from penstock.brokers.pulsar_admin import Retention
+from penstock.contract.addresses import addresses_of, may_name
 from penstock.contract.channels import Channel
 from penstock.contract.document import Contract
 from penstock.contract.environments import kafka_channel, pulsar_channel, require_environment
 from penstock.contract.kafka import KafkaChannel
 from penstock.contract.protocols import family_of
 from penstock.contract.pulsar import PulsarChannel, PulsarRetention
-from penstock.contract.topics import fill, kafka_topic, pulsar_topic
+from penstock.contract.topics import kafka_topic, pulsar_topic
 from penstock.contract.wanted_subjects import WantedSubject, subjects_of
 from penstock.errors import ContractError, UsageError
 
 __all__ = ["Desired", "Note", "WantedKafkaTopic", "WantedNamespace", "WantedPulsarTopic", "desired_state"]
 
-MAX_ADDRESSES: Final = 1_000
 MEGABYTE: Final = 1024 * 1024
 
 
@@ -106,6 +105,7 @@ def desired_state(
     require_environment(contract, environment)
     chosen = _servers(contract, servers)
     collected = _collect(contract, chosen, environment)
+    gone = _gone(collected, contract, previous, chosen)
     return Desired(
         title=contract.info.title,
         version=contract.info.version,
@@ -117,10 +117,8 @@ def desired_state(
         ),
         namespaces=tuple(sorted(collected.namespaces.values(), key=lambda w: (w.server, w.namespace))),
         pulsar_topics=tuple(sorted(collected.pulsar.values(), key=lambda w: (w.server, w.topic))),
-        subjects=subjects_of(
-            contract, [n for n, f in chosen.items() if f == "kafka"], environment, _addresses
-        ),
-        gone=_gone(collected, previous, chosen),
+        subjects=subjects_of(contract, [n for n, f in chosen.items() if f == "kafka"], environment),
+        gone=gone,
         notes=tuple(collected.notes.values()),
     )
 
@@ -162,36 +160,45 @@ def _collect(contract: Contract, chosen: Mapping[str, str], environment: str | N
 
 
 def _gone(
-    now: _Collected, previous: Contract | None, chosen: Mapping[str, str]
+    now: _Collected, contract: Contract, previous: Contract | None, chosen: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
+    """Name what only the earlier document declares.
+
+    A topic that an address of this document may still stand for is declared, although nobody listed it.
+    """
     if previous is None:
         return ()
     before = _collect(previous, chosen, None)
     kafka = [key for key in before.kafka if key not in now.kafka]
     pulsar = [key for key in before.pulsar if key not in now.pulsar]
-    return tuple(sorted(kafka + pulsar))
+    gone = []
+    for server, topic in sorted(kafka + pulsar):
+        template = _open_template(contract, server, topic)
+        if template is None:
+            gone.append((server, topic))
+        else:
+            text = f"is kept: {topic} may be one of {template}, whose values are not listed"
+            now.notes[topic] = Note(name=topic, text=text)
+    return tuple(gone)
+
+
+def _open_template(contract: Contract, server: str, topic: str) -> str | None:
+    """Find the address with values that are not listed which may stand for a topic on a server."""
+    described = contract.servers[server]
+    for channel in contract.channels.values():
+        if server in contract.servers_of(channel):
+            pulsar = family_of(described) == "pulsar"
+            template = pulsar_topic(channel, described) if pulsar else kafka_topic(channel)
+            if may_name(template, channel, topic):
+                return template
+    return None
 
 
 # Addresses
 
 
-def _addresses(template: str | None, channel: Channel) -> tuple[str, ...] | None:
-    """Every address that a channel can have; None if they cannot be known."""
-    if template is None:
-        return None
-    choices = []
-    for name, parameter in channel.parameters.items():
-        if f"{{{name}}}" not in template:
-            continue
-        values = parameter.enum or ((parameter.default,) if parameter.default is not None else ())
-        if not values:
-            return None
-        choices.append([(name, value) for value in values])
-    return tuple(fill(template, dict(values)) for values in islice(product(*choices), MAX_ADDRESSES))
-
-
 def _named(found: _Collected, name: str, channel: Channel, template: str | None) -> tuple[str, ...]:
-    addresses = _addresses(template, channel)
+    addresses = addresses_of(template, channel)
     if addresses is None:
         reason = (
             "its address is not known" if template is None else f"{template} has parameters without values"

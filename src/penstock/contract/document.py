@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final
@@ -32,11 +32,11 @@ from penstock.contract.operations import (
     reply,
     reply_address,
 )
-from penstock.contract.readers import map_of, part, text
+from penstock.contract.readers import map_of, part, report_unplaced, text
 from penstock.contract.rules import reading as rules
 from penstock.contract.schema import Schema, SchemasTooLarge, multi_format_schema
 from penstock.contract.servers import SecurityScheme, Server, ServerVariable, security_scheme
-from penstock.contract.shape import NOTHING, Part, Reader, Reading, read_part, spec
+from penstock.contract.shape import NOTHING, NOWHERE, Part, Reader, Reading, read_part, spec
 
 __all__ = ["Components", "Contract", "read_contract"]
 
@@ -119,9 +119,25 @@ def read_contract(path: Path, report: Report, access: Access, raw: bytes | None 
         return None
     if contract is None:
         return None
+    report_unplaced(reading, _references_in_use(contract))
     schemas = tuple(found for found in reading.schemas.values() if found is not None)
     digests = "".join(library.files.digests.values()).encode()
     return replace(contract, schemas=schemas, fingerprint=hashlib.sha256(digests).hexdigest())
+
+
+def _references_in_use(contract: Contract) -> Iterator[Node]:
+    """Give the references of all channels and operations at the root to servers, channels and messages."""
+    for channel in contract.channels.values():
+        yield from _children(channel.node.get("servers"))
+        yield channel.at("x-penstock-dead-letter")
+    for each in contract.operations.values():
+        for node in (each.node, each.reply.node if each.reply is not None else NOWHERE):
+            yield node.get("channel") or NOWHERE
+            yield from _children(node.get("messages"))
+
+
+def _children(node: Node | None) -> list[Node]:
+    return node.value if node is not None and isinstance(node.value, list) else []
 
 
 def _is_supported(root: Node, report: Report) -> bool:

@@ -1,16 +1,20 @@
 """The files of one contract: which may be read, from where, and how much of them.
 
-Only files in the folder of the document are read, unless more is allowed; the network only if allowed.
+Only files below the contract's root are read, unless more is allowed; the network only if allowed. The root
+is the setting `contract_root`, else the folder of `penstock.yaml` above the document, else that of its
+repository, else the folder of the document itself, which may be read in any case.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
 
+from penstock.config import find_project, load
 from penstock.contract.finding import Report
 from penstock.contract.node import Node
 from penstock.contract.parser import MAX_BYTES, parse
@@ -20,7 +24,11 @@ from penstock.errors import MissingExtra
 __all__ = ["Access", "CannotRead", "Files", "Forbidden"]
 
 MAX_FILES: Final = 500
+MAX_PEEKED: Final = 5_000
+"""Files that are looked into for what they define."""
 REMOTE_SECONDS: Final = 10.0
+ROOT_VARIABLE: Final = "PENSTOCK_CONTRACT_ROOT"
+REMOTE_VARIABLE: Final = "PENSTOCK_CONTRACT_REMOTE"
 
 
 class CannotRead(Exception):
@@ -37,6 +45,25 @@ class Access:
 
     remote: bool = False
     outside: bool = False
+    """Any file, wherever it is."""
+    root: Path | None = None
+    """Files below this folder; None is the project of the document."""
+
+    @classmethod
+    def configured(cls, *, remote: bool = False, outside: bool = False) -> Self:
+        """Give what the settings allow, and what is asked for beyond them.
+
+        The settings are those of the working directory, whoever asks, never of a file beside the document;
+        before them goes the environment, where every verb leaves its own for the layers below.
+        """
+        variables = (ROOT_VARIABLE, REMOTE_VARIABLE)
+        config = load(environ={name: os.environ[name] for name in variables if name in os.environ})
+        root = config.get("contract_root")
+        return cls(
+            remote=remote or config.get("contract_remote") is True,
+            outside=outside,
+            root=root if isinstance(root, Path) else None,
+        )
 
 
 @dataclass(slots=True)
@@ -48,6 +75,7 @@ class Files:
     report: Report
     _trees: dict[str, Node | None] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
+    _peeked: dict[str, Node | None] = field(default_factory=dict)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -67,6 +95,29 @@ class Files:
             self._load(name, _fetch(name) if _is_url(name) else _read_file(Path(name)))
         return self._trees[name]
 
+    def beside(self, base: str, suffix: str) -> list[str]:
+        """Name the files with a suffix in the folder of a file; none on the network."""
+        if _is_url(base):
+            return []
+        try:
+            with os.scandir(Path(base).parent) as entries:
+                names = sorted(entry.name for entry in entries if entry.name.endswith(suffix))
+        except OSError:
+            return []
+        return names[:MAX_PEEKED]
+
+    def peek(self, location: str, base: str) -> Node | None:
+        """Look into a file that may be read; it does not become a part of the contract."""
+        try:
+            name = self._name(Reference(location, False, ()), base)
+            if name not in self._peeked:
+                self._peeked[name] = None
+                if len(self._peeked) <= MAX_PEEKED:
+                    self._peeked[name] = parse(_read_file(Path(name)), name, Report())
+        except (CannotRead, Forbidden):
+            return None
+        return self._peeked[name]
+
     def _load(self, name: str, raw: bytes) -> Node | None:
         self._digests[name] = hashlib.sha256(raw).hexdigest()
         tree = self._trees[name] = parse(raw, name, self.report)
@@ -85,13 +136,17 @@ class Files:
         try:
             target = (Path(base).parent / location).resolve()
             folder = self.root.parent.resolve()
+            roots = (folder, (self.access.root or find_project(folder)).resolve())
         except (OSError, RuntimeError, ValueError) as exc:
             raise CannotRead("the path cannot be followed") from exc
-        if target.is_relative_to(folder):
-            return str(self.root.parent / target.relative_to(folder))
-        if not self.access.outside:
-            raise Forbidden("outside the document's folder")
-        return str(target)
+        if not self.access.outside and not any(target.is_relative_to(root) for root in roots):
+            raise Forbidden(f"outside {roots[1]}")
+        return self._shown(target, folder)
+
+    def _shown(self, target: Path, folder: Path) -> str:
+        """Name a file as seen from the document, if that leads to it; a folder may be a link."""
+        path = Path(os.path.normpath(self.root.parent / os.path.relpath(target, folder)))
+        return str(path if path.resolve() == target else target)
 
 
 def _is_url(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from penstock.contract.node import Node
 
-__all__ = ["Finding", "Position", "Report", "Rule", "Severity"]
+__all__ = ["Finding", "Position", "Report", "Rule", "Severity", "listed"]
 
 MAX_FINDINGS: Final = 1_000
 MAX_QUOTED: Final = 120
@@ -83,7 +83,7 @@ class Report:
 
     def add_at(self, rule: Rule, position: Position, *, fix: str = "", **words: object) -> None:
         """Note that `rule` is broken at a position."""
-        quoted = {name: _quote(word) for name, word in words.items()}
+        quoted = {name: _quote(word, _LONGEST.get(name, MAX_QUOTED)) for name, word in words.items()}
         message = rule.message.format(**quoted)
         finding = Finding(
             rule=rule, position=position, message=message, fix=fix or rule.fix.format_map(_Blanks(quoted))
@@ -98,6 +98,16 @@ class Report:
         return iter(sorted(self._findings.values(), key=lambda f: (f.position, f.rule.id, f.message)))
 
 
+def listed(words: Sequence[str], most: int = 3) -> str:
+    """Write words as a list of a sentence.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c", "d", "e"])
+    ('a', 'a and b', 'a, b, c and 2 more')
+    """
+    shown = [*words[:most], *([f"{len(words) - most} more"] if len(words) > most else [])]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) if shown else ""
+
+
 class _Blanks(dict[str, str]):
     """Words for a template; one that is not known stays visible instead of failing."""
 
@@ -105,7 +115,11 @@ class _Blanks(dict[str, str]):
         return f"<{name}>"
 
 
-def _quote(word: object) -> str:
+_LONGEST: Final = {"problem": 400}
+"""A problem is a sentence of ours with words of the document in it."""
+
+
+def _quote(word: object, longest: int) -> str:
     """Shorten what came from the document, so that a hostile value cannot flood a screen."""
     text = word if isinstance(word, str) else str(word)
-    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
+    return text if len(text) <= longest else f"{text[:longest]}..."

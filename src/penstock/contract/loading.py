@@ -32,16 +32,30 @@ class Validation:
 def validate(
     path: str | Path, *, allow_remote: bool = False, allow_outside: bool = False, raw: bytes | None = None
 ) -> Validation:
-    """Read a document and check every rule; `raw` is its content if it is not on disk."""
+    """Read a document and check every rule; `raw` is its content if it is not on disk.
+
+    Files below the contract's root may be referred to (setting `contract_root`), any file with
+    `allow_outside`, the network with `allow_remote` (setting `contract_remote`).
+    """
     report = Report()
-    access = Access(remote=allow_remote, outside=allow_outside)
+    access = Access.configured(remote=allow_remote, outside=allow_outside)
     try:
         contract = read_contract(Path(path), report, access, raw)
     except CannotRead as exc:
-        raise UsageError(f"cannot read {path}: {exc}", next="name an AsyncAPI document") from exc
+        raise _unreadable(Path(path), str(exc)) from exc
     if contract is not None:
         run_checks(contract, report)
     return Validation(contract=contract, findings=tuple(report), omitted=report.omitted)
+
+
+def _unreadable(path: Path, problem: str) -> UsageError:
+    """Say what to name instead: of a folder, the documents in it."""
+    if not path.is_dir():
+        return UsageError(f"cannot read {path}: {problem}", next="name an AsyncAPI document that is there")
+    found = sorted(each.name for each in path.iterdir() if each.suffix in (".yaml", ".yml", ".json"))
+    named = [name for name in ("asyncapi.yaml", "asyncapi.yml", "asyncapi.json") if name in found] or found
+    advice = f"name a file in it: {path / named[0]}" if named else "name an AsyncAPI document"
+    return UsageError(f"{path} is a folder", next=advice)
 
 
 def load(path: str | Path, *, allow_remote: bool = False, allow_outside: bool = False) -> Contract:
@@ -72,5 +86,5 @@ def find_contract(start: Path, name: str = "asyncapi.yaml") -> Path:
     raise UsageError(
         f"no {name} in {start} or above it",
         why="The search ends at the root of the repository.",
-        next="name the document: penstock validate FILE",
+        next="name the document: -f FILE, or `contract: FILE` in penstock.yaml",
     )

@@ -19,9 +19,9 @@ from penstock.contract.kafka import KafkaMessage, KafkaOperation
 from penstock.contract.messages import Message
 from penstock.contract.operations import Operation
 from penstock.contract.protocols import family_of
-from penstock.contract.registry import ID_WIDTHS, default_strategy, strategy_name
+from penstock.contract.registry import APICURIO_WIDTHS, ID_WIDTHS, default_strategy, strategy_name
 from penstock.contract.schema import Schema, SchemaFormat, constants
-from penstock.contract.selection import Selector, is_cloud_event, selector_of
+from penstock.contract.selection import Selector, choose_message, is_cloud_event, selector_of
 from penstock.contract.servers import Server
 from penstock.contract.topics import KafkaTopic, PulsarTopic, fill, kafka_topic, pulsar_topic
 from penstock.errors import ContractError, UsageError
@@ -38,7 +38,9 @@ class Registry:
     id_location: str | None = None
     """`header`, `payload`, or None if the document does not say."""
     id_width: int | None = None
-    """Bytes of the id in the payload: 4, 8, or None if the document does not say it clearly."""
+    """Bytes of an id that is written to the payload: 4, 8, or None if the document does not say it."""
+    any_width: bool = False
+    """Whether ids of the other width are read too: the document's word has meant both."""
     lookup_strategy: str = ""
 
 
@@ -98,10 +100,8 @@ class ResolvedOperation:
 
     def message_for(self, event_type: str | None, dataschema: str | None = None) -> ResolvedMessage | None:
         """The message that an event belongs to; None if there is none, or more than one could be meant."""
-        fitting = [m for m in self.messages if m.selector.takes(event_type, dataschema)]
-        named = [m for m in fitting if m.selector != Selector()]
-        candidates = named or fitting
-        return candidates[0] if len(candidates) == 1 else None
+        at = choose_message([(m.name, m.selector) for m in self.messages], event_type, dataschema)
+        return None if at is None else self.messages[at]
 
 
 def resolve(
@@ -144,10 +144,19 @@ def resolve(
             for key, found in _chosen(channel, operation)
         ),
         dead_letter_channel=channel.dead_letter,
-        dead_letter_topic=next(filter(None, topics_of(dead, described, parameters or {})), None)
-        if dead
-        else None,
+        dead_letter_topic=_dead_letter_topic(contract, dead, name, parameters or {}),
     )
+
+
+def _dead_letter_topic(
+    contract: Contract, dead: Channel | None, server: str, parameters: Mapping[str, str]
+) -> str | None:
+    """Give the topic of the dead letters, on this server or on the one where their channel is."""
+    servers = contract.servers_of(dead) if dead is not None else {}
+    described = servers.get(server) or (next(iter(servers.values())) if len(servers) == 1 else None)
+    if dead is None or described is None:
+        return None
+    return next(filter(None, topics_of(dead, described, parameters)), None)
 
 
 def _operation(contract: Contract, operation_id: str) -> Operation:
@@ -258,7 +267,7 @@ def _message(
         key=binding.key if binding is not None else None,
         cloud_event=cloud_event,
         mode=_mode(message, content_type) if cloud_event else None,
-        registry=_registry(server, binding, context, strategy),
+        registry=_registry(server, message, context, strategy),
     )
 
 
@@ -282,17 +291,20 @@ def _codec(payload: Schema | None, content_type: str | None) -> str:
 
 
 def _registry(
-    server: Server, binding: KafkaMessage | None, context: Context | None, strategy: str | None
+    server: Server, message: Message, context: Context | None, strategy: str | None
 ) -> Registry | None:
     kafka = server.bindings.kafka
     if kafka is None or kafka.schema_registry_url is None:
         return None
-    said = binding or KafkaMessage()
+    said = message.bindings.kafka or KafkaMessage()
+    encoding = said.schema_id_payload_encoding or ""
+    width = message.schema_id_bytes or ID_WIDTHS.get(encoding)
     return Registry(
         connection=connect_registry(kafka.schema_registry_url, context),
         vendor=kafka.schema_registry_vendor,
-        id_location=said.schema_id_location,
-        id_width=ID_WIDTHS.get(said.schema_id_payload_encoding or ""),
+        id_location=None if message.schema_id_bytes == 0 else said.schema_id_location,
+        id_width=width or APICURIO_WIDTHS.get(encoding),
+        any_width=width is None,
         lookup_strategy=said.schema_lookup_strategy
         or strategy
         or default_strategy(kafka.schema_registry_vendor),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from penstock.brokers.kafka_layout import Cluster, Setting, TopicLayout, TopicUsage
 from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage, Retention
-from penstock.brokers.schema_registry import Registered, Verdict
+from penstock.brokers.schema_registry import Registered, SchemaReference, Verdict
 from penstock.errors import ClusterError
 
 __all__ = ["MemoryClusters", "MemoryKafka", "MemoryPulsar", "MemoryRegistry"]
@@ -211,29 +211,49 @@ class MemoryRegistry:
         versions = self.state.get(subject)
         return versions[-1] if versions else None
 
-    def find(self, subject: str, schema_type: str, schema: str) -> Registered | None:
+    def find(
+        self, subject: str, schema_type: str, schema: str, references: Sequence[SchemaReference] = ()
+    ) -> Registered | None:
         """Give the version of a subject that is this schema."""
-        wanted = (schema_type, _canonical(schema))
-        versions = self.state.get(subject, [])
-        return next((v for v in versions if (v.schema_type, _canonical(v.schema)) == wanted), None)
+        self._require(subject, references)
+        wanted = (schema_type, _canonical(schema), {(each.subject, each.version) for each in references})
+        for found in self.state.get(subject, []):
+            if (found.schema_type, _canonical(found.schema), set(found.references)) == wanted:
+                return found
+        return None
+
+    def _require(self, subject: str, references: Sequence[SchemaReference]) -> None:
+        for each in references:
+            if not 0 < each.version <= len(self.state.get(each.subject, [])):
+                raise _refuse(f"schema of {subject}", f"there is no {each.subject} {each.version}")
 
     def compatibility(self, subject: str) -> str:
         """Give the compatibility level of a subject."""
         return self.level
 
-    def check(self, subject: str, schema_type: str, schema: str) -> Verdict:
+    def check(
+        self, subject: str, schema_type: str, schema: str, references: Sequence[SchemaReference] = ()
+    ) -> Verdict:
         """Ask whether a schema may become the next version."""
+        self._require(subject, references)
         latest = self.latest(subject)
         return Verdict(compatible=True) if latest is None else self.judge(latest, schema)
 
-    def register(self, subject: str, schema_type: str, schema: str) -> int:
+    def register(
+        self, subject: str, schema_type: str, schema: str, references: Sequence[SchemaReference] = ()
+    ) -> int:
         """Register a schema and give its id."""
-        verdict = self.check(subject, schema_type, schema)
+        verdict = self.check(subject, schema_type, schema, references)
         if not verdict.compatible:
             raise _refuse(f"schema of {subject}", verdict.reason)
         versions = self.state.setdefault(subject, [])
-        if self.find(subject, schema_type, schema) is None:
-            versions.append(Registered(version=len(versions) + 1, schema_type=schema_type, schema=schema))
+        if self.find(subject, schema_type, schema, references) is None:
+            named = tuple((each.subject, each.version) for each in references)
+            versions.append(
+                Registered(
+                    version=len(versions) + 1, schema_type=schema_type, schema=schema, references=named
+                )
+            )
         return sum(map(len, self.state.values()))
 
 

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from penstock.contract.bindings import Bindings, message_bindings
 from penstock.contract.info import ExternalDocs, Tag, external_docs, tags
 from penstock.contract.kafka import KafkaMessage
-from penstock.contract.node import JsonValue, Node
+from penstock.contract.node import JsonValue, Node, plain
 from penstock.contract.readers import any_value, expression, list_of, map_of, part, text, texts
+from penstock.contract.rules import structure
 from penstock.contract.schema import Schema, multi_format_schema
 from penstock.contract.shape import Part, Reading, spec
 from penstock.contract.traits import with_traits
@@ -50,6 +51,15 @@ def _type_names(reading: Reading, node: Node) -> tuple[str, ...] | None:
     return None if name is None else (name,)
 
 
+def _id_bytes(reading: Reading, node: Node) -> int | None:
+    """Read x-penstock-schema-id-bytes."""
+    if isinstance(node.value, int) and not isinstance(node.value, bool) and node.value in (0, 4, 8):
+        return node.value
+    field, wanted = node.path[-1], "0, 4 or 8"
+    reading.report.add(structure.OUT_OF_RANGE, node, field=field, found=plain(node), wanted=wanted)
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTrait(Part):
     """Message Trait Object: a message without payload and traits."""
@@ -68,6 +78,8 @@ class MessageTrait(Part):
     examples: tuple[MessageExample, ...] = spec(list_of(part(MessageExample)), default=())
     types: tuple[str, ...] = spec(_type_names, name="x-penstock-type", default=())
     """The types of event that this message stands for; our extension."""
+    schema_id_bytes: int | None = spec(_id_bytes, name="x-penstock-schema-id-bytes")
+    """How many bytes the id of a schema has in the payload, 0 if there is none; our extension."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from penstock.config import Context
@@ -11,7 +10,7 @@ from penstock.contract.credentials import Connection
 from penstock.contract.document import Contract
 from penstock.contract.meaning import choose_server, topics_of
 from penstock.contract.protocols import family_of
-from penstock.contract.topics import kafka_topic, pulsar_topic
+from penstock.contract.topics import is_named_by, kafka_topic, pulsar_topic
 from penstock.errors import ContractError, UsageError
 
 __all__ = ["Place", "channel_of", "dead_letter_channels", "place_of", "topic_place"]
@@ -83,18 +82,9 @@ def channel_of(contract: Contract, server: str, topic: str) -> str | None:
             continue
         pulsar = family_of(described) == "pulsar"
         template = pulsar_topic(channel, described) if pulsar else kafka_topic(channel)
-        if template is not None and re.fullmatch(_any_value(template), topic):
+        if template is not None and is_named_by(template, topic):
             return name
     return None
-
-
-def _any_value(template: str) -> str:
-    """Write the name of a topic as a pattern that takes any value for its parameters.
-
-    >>> _any_value("orders.{customer}.v1")
-    'orders\\\\.[^/]+\\\\.v1'
-    """
-    return "[^/]+".join(re.escape(text) for text in re.split(r"\{[^{}]*\}", template))
 
 
 def dead_letter_channels(contract: Contract) -> tuple[str, ...]:

@@ -16,9 +16,9 @@ from penstock.contract.fingerprint import fingerprint
 from penstock.contract.plan_kafka import kafka_steps
 from penstock.contract.plan_pulsar import pulsar_steps
 from penstock.contract.plan_registry import registry_steps
-from penstock.contract.steps import Risk, Step, name_of, target_of
+from penstock.contract.steps import RegisterSchema, Risk, Step, identity, name_of, step_id, target_of
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "allowable", "make_plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Plan:
     """Fingerprint of what was there when the plan was made."""
 
     def refused(self, allow: Iterable[str] = ()) -> tuple[Step, ...]:
-        """The steps that will not be done: impossible ones, and dangerous ones that nobody allowed."""
+        """The steps that will not be done: impossible ones, and dangerous ones that are not allowed."""
         allowed = frozenset(allow)
         return tuple(step for step in self.steps if not _may(step, allowed))
 
@@ -51,14 +51,45 @@ class Plan:
 
     @property
     def dangerous(self) -> tuple[Step, ...]:
-        """The steps that need to be allowed by name."""
+        """The steps that are done only if their identities are allowed."""
         return tuple(step for step in self.steps if step.risk is Risk.DANGEROUS)
 
 
 def _may(step: Step, allowed: frozenset[str]) -> bool:
     if step.risk is Risk.DANGEROUS:
-        return name_of(step) in allowed
+        return step_id(step) in allowed
     return step.risk is not Risk.IMPOSSIBLE
+
+
+def allowable(desired: Desired) -> frozenset[str]:
+    """Give the identities of all dangerous steps that a plan for this state could ever hold.
+
+    They do not depend on what the clusters hold, so a step that was done yesterday is still known.
+    """
+    found = [
+        identity(
+            "delete-topic" if desired.servers[server] == "kafka" else "delete-pulsar-topic", server, topic
+        )
+        for server, topic in desired.gone
+    ]
+    found += [
+        identity("change-settings", wanted.server, wanted.topic, key)
+        for wanted in desired.kafka_topics
+        for key, _ in wanted.settings
+    ]
+    for namespace in desired.namespaces:
+        found += [
+            identity("change-policy", namespace.server, namespace.namespace, policy)
+            for policy in ("retention", "ttl", "replication")
+            if getattr(namespace, policy) is not None
+        ]
+    for topic in desired.pulsar_topics:
+        found += [
+            identity("change-topic-policy", topic.server, topic.topic, policy)
+            for policy in ("deduplication", "compaction")
+            if getattr(topic, policy) is not None
+        ]
+    return frozenset(found)
 
 
 def make_plan(desired: Desired, actual: Actual, *, context: str | None = None) -> Plan:
@@ -103,8 +134,9 @@ _TURNS: Final[Mapping[str, int]] = {
 _BETWEEN: Final = 3
 
 
-def _turn(step: Step) -> tuple[int, str, str]:
-    return _TURNS.get(step.kind, _BETWEEN), name_of(step), step.server
+def _turn(step: Step) -> tuple[int, int, str, str]:
+    rank = step.rank if isinstance(step, RegisterSchema) else 0
+    return _TURNS.get(step.kind, _BETWEEN), rank, name_of(step), step.server
 
 
 def _targets(actual: Actual) -> Iterator[str]:

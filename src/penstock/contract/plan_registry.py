@@ -23,14 +23,18 @@ def registry_steps(desired: Desired, actual: Actual) -> Iterator[Step | Note]:
                 "choose another schemaLookupStrategy, or name the record",
             )
             continue
-        yield from _subject(wanted, actual.registries[wanted.registry].get(wanted.subject))
+        states = actual.registries[wanted.registry]
+        versions = tuple(states[name].found if name in states else None for name in wanted.uses)
+        yield from _subject(wanted, states.get(wanted.subject), versions)
 
 
-def _subject(wanted: WantedSubject, state: ActualSubject | None) -> Iterator[Step | Note]:
+def _subject(
+    wanted: WantedSubject, state: ActualSubject | None, versions: tuple[int | None, ...]
+) -> Iterator[Step | Note]:
     if state is None:
-        yield _register(wanted)
+        yield _register(wanted, None, versions)
     elif state.found is None and state.verdict.compatible:
-        yield _register(wanted, state)
+        yield _register(wanted, state, versions)
     elif state.found is None:
         yield _blocked(
             wanted,
@@ -43,7 +47,9 @@ def _subject(wanted: WantedSubject, state: ActualSubject | None) -> Iterator[Ste
         yield Note(name=wanted.subject, text=text)
 
 
-def _register(wanted: WantedSubject, state: ActualSubject | None = None) -> RegisterSchema:
+def _register(
+    wanted: WantedSubject, state: ActualSubject | None, versions: tuple[int | None, ...]
+) -> RegisterSchema:
     before = state.latest.version if state is not None else None
     return RegisterSchema(
         server=wanted.registry,
@@ -54,6 +60,9 @@ def _register(wanted: WantedSubject, state: ActualSubject | None = None) -> Regi
         before=before,
         after=(before or 0) + 1,
         compatibility=state.compatibility if state is not None else "",
+        uses=wanted.uses,
+        versions=versions,
+        rank=wanted.rank,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
+from penstock.contract.finding import listed
 from penstock.contract.fingerprint import canonical
 from penstock.contract.plan import Plan
 from penstock.contract.steps import (
@@ -27,6 +28,7 @@ from penstock.contract.steps import (
     Risk,
     Step,
     name_of,
+    step_id,
 )
 
 __all__ = ["Line", "as_data", "explanation", "line_of", "markdown", "short", "summary", "text"]
@@ -60,7 +62,7 @@ def line_of(step: Step, allow: Iterable[str] = ()) -> Line:
         Risk.SAFE: "",
         Risk.CAUTION: f"! {step.warning}",
         Risk.DANGEROUS: f"! {step.warning}; "
-        + ("allowed" if name_of(step) in allow else "refused, see --allow"),
+        + ("allowed" if step_id(step) in allow else f"refused without --allow {step_id(step)}"),
         Risk.IMPOSSIBLE: "refused, see --explain",
     }
     server = "registry" if noun == "schema" else step.server
@@ -137,9 +139,10 @@ def _lost(step: DeleteTopic | DeletePulsarTopic) -> str:
 
 
 def _registered(step: RegisterSchema) -> str:
+    uses = f", refers to {listed(step.uses)}" if step.uses else ""
     if step.before is None:
-        return f"v{step.after}, {step.schema_type}"
-    return f"v{step.before} -> v{step.after}, {step.compatibility} ok"
+        return f"v{step.after}, {step.schema_type}{uses}"
+    return f"v{step.before} -> v{step.after}, {step.compatibility} ok{uses}"
 
 
 # The whole plan
@@ -227,11 +230,16 @@ def short(step: Step) -> str:
 
 
 def as_data(plan: Plan, *, allow: Sequence[str] = ()) -> dict[str, Any]:
-    """Give a plan as plain data; every step with its mark, its name and whether it is refused."""
+    """Give a plan as plain data; every step with its mark, name, identity and whether it is refused."""
     refused = plan.refused(allow)
     data: dict[str, Any] = canonical(plan)
     for step, row in zip(plan.steps, data["steps"], strict=True):
-        row |= {"mark": line_of(step).mark, "name": name_of(step), "refused": step in refused}
+        row |= {
+            "mark": line_of(step).mark,
+            "name": name_of(step),
+            "id": step_id(step),
+            "refused": step in refused,
+        }
     return {**data, "summary": summary(plan, allow=allow)}
 
 
@@ -251,7 +259,7 @@ def _explained(step: Step) -> str:
     else:
         lines.append(f"  {_REASONS[step.kind]}")
         lines += [f"  {step.risk}: {step.warning}"] if step.warning else []
-        lines += [f"  next: penstock apply --allow {name_of(step)}"] if step.risk is Risk.DANGEROUS else []
+        lines += [f"  next: penstock apply --allow {step_id(step)}"] if step.risk is Risk.DANGEROUS else []
     return "\n".join(lines)
 
 

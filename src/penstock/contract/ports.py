@@ -7,7 +7,7 @@ from typing import Protocol
 
 from penstock.brokers.kafka_layout import Cluster, Setting, TopicUsage
 from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage, Retention
-from penstock.brokers.schema_registry import Registered, Verdict
+from penstock.brokers.schema_registry import Registered, SchemaReference, Verdict
 
 __all__ = ["Clusters", "KafkaPort", "PulsarPort", "PulsarTenancy", "PulsarTopics", "RegistryPort"]
 
@@ -99,16 +99,22 @@ class RegistryPort(Protocol):
     def latest(self, subject: str) -> Registered | None:
         """Give the newest version of a subject."""
 
-    def find(self, subject: str, schema_type: str, schema: str) -> Registered | None:
+    def find(
+        self, subject: str, schema_type: str, schema: str, references: Sequence[SchemaReference] = ()
+    ) -> Registered | None:
         """Give the version of a subject that is this schema."""
 
     def compatibility(self, subject: str) -> str:
         """Give the compatibility level of a subject."""
 
-    def check(self, subject: str, schema_type: str, schema: str) -> Verdict:
+    def check(
+        self, subject: str, schema_type: str, schema: str, references: Sequence[SchemaReference] = ()
+    ) -> Verdict:
         """Ask whether a schema may become the next version."""
 
-    def register(self, subject: str, schema_type: str, schema: str) -> int:
+    def register(
+        self, subject: str, schema_type: str, schema: str, references: Sequence[SchemaReference] = ()
+    ) -> int:
         """Register a schema and give its id."""
 
 

@@ -1,4 +1,4 @@
-"""The Pulsar bindings 0.1.0: server and channel; operations and messages have none."""
+"""The Pulsar bindings 0.1.0: server and channel; those of operations and messages are reserved and empty."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from typing import ClassVar, Final
 from penstock.contract.readers import boolean, integer, map_of, one_of, part, text, texts
 from penstock.contract.shape import NOTHING, Part, spec
 
-__all__ = ["PROFILES", "PulsarChannel", "PulsarOverride", "PulsarRetention", "PulsarServer"]
+__all__ = [
+    "PROFILES",
+    "PulsarChannel",
+    "PulsarMessage",
+    "PulsarOperation",
+    "PulsarOverride",
+    "PulsarReserved",
+    "PulsarRetention",
+    "PulsarServer",
+]
 
 INT: Final = 2**31 - 1
 LONG: Final = 2**63 - 1
-_NO_INFINITY: Final = (
-    "Pulsar's -1 for infinite retention cannot be written in this binding; leave retention out and set it "
-    "on the namespace"
-)
+UNLIMITED: Final = -1
+"""Pulsar's own word for a limit that does not limit; the text of the binding does not forbid it."""
 PROFILES: Final = ("0.1", "1.0")
 """The profiles of the CloudEvents binding; the first is that of spec 002."""
 PARTITIONS: Final = integer(0, 10_000, hint="write 0 for a topic without partitions, or a number up to 10000")
@@ -36,10 +43,14 @@ class PulsarRetention(Part):
     """Retention Definition Object: how long acknowledged messages stay."""
 
     SPEC_NAME: ClassVar[str] = "retention"
-    time: int = spec(integer(0, INT, hint=_NO_INFINITY), default=0)
-    """Minutes."""
-    size: int = spec(integer(0, LONG, hint=_NO_INFINITY), default=0)
-    """Megabytes."""
+    time: int = spec(
+        integer(UNLIMITED, INT, unit="minutes", hint="write minutes, -1 is without a limit"), default=0
+    )
+    """Minutes; -1 is without a limit."""
+    size: int = spec(
+        integer(UNLIMITED, LONG, unit="megabytes", hint="write megabytes, -1 is without a limit"), default=0
+    )
+    """Megabytes; -1 is without a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +60,8 @@ class PulsarOverride(Part):
     SPEC_NAME: ClassVar[str] = "an override of x-penstock-environments"
     partitions: int | None = spec(PARTITIONS, name="x-penstock-partitions")
     retention: PulsarRetention | None = spec(part(PulsarRetention))
-    ttl: int | None = spec(integer(0, INT))
-    compaction: int | None = spec(integer(0, LONG))
+    ttl: int | None = spec(integer(0, INT, unit="seconds"))
+    compaction: int | None = spec(integer(0, LONG, unit="megabytes"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +71,12 @@ class PulsarChannel(Part):
     SPEC_NAME: ClassVar[str] = "the Pulsar channel binding"
     namespace: str | None = spec(text, required=True)
     persistence: str | None = spec(one_of("persistent", "non-persistent"), required=True)
-    compaction: int | None = spec(integer(0, LONG))
+    compaction: int | None = spec(integer(0, LONG, unit="megabytes"))
     """Threshold in megabytes."""
     geo_replication: tuple[str, ...] | None = spec(texts, name="geo-replication")
     retention: PulsarRetention | None = spec(part(PulsarRetention))
     ttl: int | None = spec(
-        integer(0, INT, hint="ttl is a number of seconds; leave it out for no time to live")
+        integer(0, INT, unit="seconds", hint="ttl is a number of seconds; leave it out for no time to live")
     )
     deduplication: bool | None = spec(boolean)
     binding_version: str | None = spec(text)
@@ -76,3 +87,22 @@ class PulsarChannel(Part):
     environments: Mapping[str, PulsarOverride] = spec(
         map_of(part(PulsarOverride)), name="x-penstock-environments", default=NOTHING
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarReserved(Part):
+    """A binding that is reserved: it may be there and MUST NOT contain any properties."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarOperation(PulsarReserved):
+    """Operation Binding Object."""
+
+    SPEC_NAME: ClassVar[str] = "the Pulsar binding of an operation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarMessage(PulsarReserved):
+    """Message Binding Object."""
+
+    SPEC_NAME: ClassVar[str] = "the Pulsar binding of a message"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NewType
 from urllib.parse import urlsplit
@@ -27,6 +27,7 @@ __all__ = [
     "nullable_text",
     "one_of",
     "part",
+    "report_unplaced",
     "server_reference",
     "text",
     "texts",
@@ -90,17 +91,20 @@ def any_value(_reading: Reading, node: Node) -> JsonValue:
     return plain(node)
 
 
-def integer(minimum: int, maximum: int, *, hint: str = "") -> Reader:
-    """Make a reader of whole numbers in a range; 1.0 is a whole number too (JSON Schema draft 07)."""
+def integer(minimum: int, maximum: int, *, hint: str = "", unit: str = "") -> Reader:
+    """Make a reader of whole numbers in a range; 1.0 is a whole number too (JSON Schema draft 07).
+
+    `hint` is the advice for a number out of range, `unit` that for something that is no number.
+    """
 
     def read(reading: Reading, node: Node) -> int | None:
         value = node.value
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            report_type(
-                reading, node, "an integer", "write it without quotes" if isinstance(value, str) else ""
-            )
+            quoted = isinstance(value, str) and value.lstrip("-").isdecimal()
+            advice = f"write a number of {unit}" if unit else ""
+            report_type(reading, node, "an integer", "write it without quotes" if quoted else advice)
             return None
         if minimum <= value <= maximum:
             return value
@@ -247,7 +251,11 @@ def message_reference(reading: Reading, node: Node) -> tuple[ChannelId, str] | N
 
 
 def _names(reading: Reading, node: Node, stores: tuple[str, ...], wanted: str) -> tuple[str, ...]:
-    """The names in a reference of the form `#/store/name/store/name`; empty after a finding."""
+    """The names in a reference of the form `#/store/name/store/name`; empty after a finding.
+
+    What components store may point anywhere (AsyncAPI 3, Channel and Operation Object): there a reference
+    has the name that its object has in this document, and none if it is not in use.
+    """
     text = node.reference
     if text is None:
         _wrong_place(reading, node, stores, wanted)
@@ -258,8 +266,51 @@ def _names(reading: Reading, node: Node, stores: tuple[str, ...], wanted: str) -
     in_root = text.startswith("#") and node.file == reading.library.root_file
     if in_root and tokens[::2] == stores and len(tokens) == 2 * len(stores):
         return tokens[1::2]
-    _wrong_place(reading, node, stores, wanted)
+    if not _is_stored(reading, node):
+        _wrong_place(reading, node, stores, wanted)
+        return ()
+    names = _names_in_use(reading, node, text, stores)
+    if not names:
+        reading.unplaced[id(node)] = (node, stores, wanted)
+    return names
+
+
+def _is_stored(reading: Reading, node: Node) -> bool:
+    """Say whether a node is part of components, here or in another file."""
+    return node.file != reading.library.root_file or node.path[:1] == ("components",)
+
+
+def _names_in_use(reading: Reading, node: Node, text: str, stores: tuple[str, ...]) -> tuple[str, ...]:
+    """Find the names that an object has below the root of this document; empty if it is not there."""
+    rest: tuple[str, ...] = ()
+    if len(stores) > 1:
+        owner, _, last = text.rpartition("/")
+        outer, _, inner = owner.rpartition("/")
+        if inner != stores[1]:
+            return ()
+        rest = (parse_reference(f"#/{last}").tokens[0],)
+        node = _reference_to(reading, outer, node)
+    target = reading.library.resolve(node)
+    entries = reading.library.root.get(stores[0]) if reading.library.root is not None else None
+    children = entries.value if entries is not None and isinstance(entries.value, dict) else {}
+    for name, child in children.items() if target is not None else ():
+        if reading.library.resolve(child) is target:
+            return (name, *rest)
     return ()
+
+
+def _reference_to(reading: Reading, text: str, beside: Node) -> Node:
+    """Make a reference that stands where another one stands."""
+    made = Node({"$ref": Node(text)}, beside.file, beside.line, beside.column, beside.path)
+    reading.made.append(made)
+    return made
+
+
+def report_unplaced(reading: Reading, used: Iterable[Node]) -> None:
+    """Report the references of objects in use that lead to nothing of this document."""
+    for node in used:
+        if id(node) in reading.unplaced:
+            _wrong_place(reading, *reading.unplaced[id(node)])
 
 
 def _wrong_place(reading: Reading, node: Node, stores: tuple[str, ...], wanted: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["ID_WIDTHS", "STRATEGIES", "default_strategy", "strategies_of", "strategy_name"]
+__all__ = ["APICURIO_WIDTHS", "ID_WIDTHS", "STRATEGIES", "default_strategy", "strategies_of", "strategy_name"]
 
 _CONFLUENT: Final = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
 _APICURIO: Final = (
@@ -24,8 +24,13 @@ STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 DEFAULT_STRATEGY: Final[Mapping[str, str]] = MappingProxyType({"apicurio": "TopicIdStrategy"})
 """Vendors whose default is not TopicNameStrategy."""
 
-# The two Apicurio words changed their widths between its versions 2 and 3, so they give none here.
 ID_WIDTHS: Final[Mapping[str, int]] = MappingProxyType({"4": 4, "8": 8, "confluent": 4})
+"""Bytes of an id by `schemaIdPayloadEncoding`, where the word says it."""
+
+# The handlers of Apicurio changed their names between its versions 2 and 3. The words of the binding are
+# older than 3: new was the handler of 8 bytes, legacy that of 4.
+APICURIO_WIDTHS: Final[Mapping[str, int]] = MappingProxyType({"apicurio-new": 8, "apicurio-legacy": 4})
+"""Bytes that are written for words which are not clear; either width is read."""
 
 
 def default_strategy(vendor: str | None) -> str:

@@ -13,6 +13,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NoReturn
 
+from penstock.contract.avro_files import find_types
+from penstock.contract.avro_types import AvroImport, imports_of, inlined, missing_types
 from penstock.contract.node import JsonValue, Node, kind_of, plain
 from penstock.contract.readers import follow
 from penstock.contract.rules import reading as reading_rules
@@ -69,6 +71,12 @@ class Schema:
     node: Node = field(default=NOWHERE, repr=False, compare=False)
     bundled: Mapping[str, Node] = field(default_factory=dict, repr=False, compare=False)
     """Where each of the bundled definitions stands."""
+    written: JsonValue = field(default=None, repr=False)
+    """An Avro schema that uses types of other files, as its own file has it; None if it uses none.
+
+    `definition` holds these types too."""
+    imports: tuple[AvroImport, ...] = field(default=(), repr=False)
+    """The schemas of the other files, each behind those that it uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +189,8 @@ def _make(reading: Reading, node: Node, format_: SchemaFormat, media_type: str) 
         return None
     bundler = _Bundler(reading, node)
     definition = _BUILD[format_](bundler, node)
+    if format_ is SchemaFormat.AVRO and missing_types(definition):
+        return _with_other_files(bundler, node, definition, media_type)
     return Schema(
         format=format_,
         media_type=media_type,
@@ -188,6 +198,41 @@ def _make(reading: Reading, node: Node, format_: SchemaFormat, media_type: str) 
         node=node,
         bundled=MappingProxyType(bundler.nodes),
     )
+
+
+def _with_other_files(bundler: _Bundler, node: Node, definition: JsonValue, media_type: str) -> Schema:
+    """Make an Avro schema that uses names which it does not define."""
+    files = find_types(bundler.reading, definition, node.file, bundler.write_out)
+    try:
+        whole = inlined(definition, files, bundler.spend)
+    except RecursionError:
+        whole = None
+    if whole is None or not _is_flat(whole):
+        bundler.refuse(f"the types of its Avro files are nested deeper than {MAX_DEPTH} levels")
+    imports = imports_of(definition, files)
+    return Schema(
+        format=SchemaFormat.AVRO,
+        media_type=media_type,
+        definition=whole,
+        node=node,
+        written=definition if imports else None,
+        imports=imports or (),
+    )
+
+
+def _is_flat(value: JsonValue) -> bool:
+    """Say whether a value is no deeper than a file may be, which is what all who read it count on."""
+    level: list[JsonValue] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for each in level
+            if isinstance(each, dict | list)
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return True
+    return False
 
 
 class _Bundler:
@@ -213,7 +258,7 @@ class _Bundler:
 
     def write_out(self, node: Node, depth: int = 0) -> JsonValue:
         """Give an Avro schema with every reference replaced by what it names."""
-        self._spend()
+        self.spend()
         if node.reference is not None:
             target = self.reading.library.resolve(node)
             if target is not None and depth > MAX_DEPTH:
@@ -227,7 +272,7 @@ class _Bundler:
         return node.value
 
     def _convert(self, node: Node) -> JsonValue:
-        self._spend()
+        self.spend()
         if isinstance(node.value, list):
             return [self._convert(child) for child in node.value]
         if not isinstance(node.value, dict):
@@ -249,19 +294,21 @@ class _Bundler:
             return True
         if id(target) not in self.names:
             if len(self.nodes) >= MAX_DEFINITIONS:
-                self._refuse(f"a schema refers to more than {MAX_DEFINITIONS} others")
+                self.refuse(f"a schema refers to more than {MAX_DEFINITIONS} others")
             name = f"penstock-{len(self.nodes)}"
             self.names[id(target)] = f"#/definitions/{name}"
             self.nodes[name] = target
             self.queue.append((name, target))
         return {"$ref": self.names[id(target)]}
 
-    def _spend(self) -> None:
+    def spend(self) -> None:
+        """Count one value; too many of them are refused."""
         self.reading.budget.left -= 1
         if self.reading.budget.left < 0:
-            self._refuse(f"its schemas expand to more than {MAX_BUNDLED} values")
+            self.refuse(f"its schemas expand to more than {MAX_BUNDLED} values")
 
-    def _refuse(self, problem: str) -> NoReturn:
+    def refuse(self, problem: str) -> NoReturn:
+        """Report that the schemas are too large, and stop."""
         root = self.reading.library.root or NOWHERE
         self.reading.report.add(reading_rules.TOO_LARGE, root, problem=problem)
         raise SchemasTooLarge

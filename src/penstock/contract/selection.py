@@ -2,18 +2,27 @@
 
 A message is selected by the const or enum of `ce_type` (and of `ce_dataschema`) in its headers schema, or of
 `CE-EventType` where it is in Pulsar's profile 0.1; else by `x-penstock-type`; else by being the only message
-of its channel.
+of its channel; else by being named like the type of the event. `choose_message` is that rule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.contract.messages import Message
 from penstock.contract.node import JsonValue
 from penstock.contract.schema import Schema, SchemaFormat, constants
 
-__all__ = ["HEADERS_01", "HEADERS_10", "Selector", "header_schema", "is_cloud_event", "selector_of"]
+__all__ = [
+    "HEADERS_01",
+    "HEADERS_10",
+    "Selector",
+    "choose_message",
+    "header_schema",
+    "is_cloud_event",
+    "selector_of",
+]
 
 HEADERS_10 = ("ce_specversion", "ce_type", "ce_id", "ce_source")
 """What the required attributes are called on Kafka (spec 000), and in profile 1.0 on Pulsar."""
@@ -52,6 +61,24 @@ def _common(left: tuple[str, ...] | None, right: tuple[str, ...] | None) -> tupl
     if left is None or right is None:
         return left if right is None else right
     return tuple(value for value in left if value in right)
+
+
+def choose_message(
+    messages: Sequence[tuple[str, Selector]], event_type: str | None, dataschema: str | None = None
+) -> int | None:
+    """Give the place of the message that an event belongs to, of messages with names and selectors.
+
+    None if there is none, or more than one could be meant. A selector that says something goes before one
+    that takes everything; where both leave it open, the message that is named like the type is meant.
+
+    >>> choose_message([("t.a", Selector()), ("t.b", Selector())], "t.b")
+    1
+    """
+    fitting = [at for at, (_, each) in enumerate(messages) if each.takes(event_type, dataschema)]
+    candidates = [at for at in fitting if messages[at][1] != Selector()] or fitting
+    if len(candidates) > 1:
+        candidates = [at for at in candidates if messages[at][0] == event_type]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def selector_of(message: Message) -> Selector:

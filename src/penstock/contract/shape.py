@@ -50,6 +50,10 @@ class Reading:
     """Every schema read, by node and format."""
     budget: Budget = dataclasses.field(default_factory=lambda: Budget(MAX_BUNDLED))
     """How many values the schemas may still expand to."""
+    unplaced: dict[int, tuple[Node, tuple[str, ...], str]] = dataclasses.field(default_factory=dict)
+    """References of stored objects to what is not in use here, with the stores and words of a finding."""
+    avro_files: Any = None
+    """Where named types of Avro are, once somebody asked."""
     binding_version: str = ""
     """The version by which a binding is read; empty outside of one."""
 
@@ -61,6 +65,8 @@ class Part:
     SPEC_NAME: ClassVar[str] = "this object"
     OPEN_SINCE: ClassVar[str] = ""
     """The version of the binding that allows additional fields; empty if none does."""
+    REMOVED: ClassVar[Mapping[str, str]] = NOTHING
+    """Fields that earlier versions had, and what to do about each."""
 
     node: Node = dataclasses.field(default=NOWHERE, repr=False, compare=False)
     extensions: Mapping[str, JsonValue] = dataclasses.field(default_factory=lambda: NOTHING)
@@ -175,7 +181,7 @@ def _open(cls: type[Part], reading: Reading) -> bool:
 def _report_unknown(cls: type[Part], reading: Reading, node: Node, key: str) -> None:
     slot = _slots(cls).get(key)
     near = get_close_matches(key[:MAX_QUOTED], _slots(cls), n=1)
-    fix = f"did you mean {near[0]}?" if near else ""
+    fix = cls.REMOVED.get(key) or (f"did you mean {near[0]}?" if near else "")
     if slot is not None:
         fix = f"it came with version {slot.since} of the binding, here it is {reading.binding_version}"
     reading.report.add(structure.UNKNOWN_FIELD, node, key=key, owner=cls.SPEC_NAME, field=key, fix=fix)

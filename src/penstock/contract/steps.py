@@ -28,7 +28,9 @@ __all__ = [
     "RegisterSchema",
     "Risk",
     "Step",
+    "identity",
     "name_of",
+    "step_id",
     "target_of",
 ]
 
@@ -184,6 +186,12 @@ class RegisterSchema(_Step):
     before: int | None = field(default=None, compare=False)
     after: int = field(default=1, compare=False)
     compatibility: str = field(default="", compare=False)
+    uses: tuple[str, ...] = ()
+    """The subjects to which the schema refers, each named like the type that it holds."""
+    versions: tuple[int | None, ...] = field(default=(), compare=False)
+    """Their versions; None is the newest one when the step is done, which a step before it registers."""
+    rank: int = field(default=0, compare=False)
+    """What others refer to comes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,9 +232,33 @@ def target_of(step: Step) -> str:
 
 
 def name_of(step: Step) -> str:
-    """Give the name by which a step is shown and allowed.
+    """Give the name by which a step is shown.
 
     >>> name_of(CreatePulsarTopic(server="pulsar", topic="persistent://acme/shop/orders", partitions=1))
     'acme/shop/orders'
     """
     return target_of(step).removeprefix("persistent://")
+
+
+def identity(kind: str, server: str, name: str, *keys: str) -> str:
+    """Write the identity of a step, by which it is allowed: its kind, its server, its target and its keys.
+
+    >>> identity("delete-pulsar-topic", "prod", "persistent://acme/shop/orders")
+    'delete-pulsar-topic:prod/acme/shop/orders'
+    """
+    return ":".join((kind, f"{server}/{name.removeprefix('persistent://')}", *filter(None, [",".join(keys)])))
+
+
+def step_id(step: Step) -> str:
+    """Give the identity of a step.
+
+    >>> shorter = Change(key="retention.ms", after="5")
+    >>> step_id(ChangeSettings(server="prod", topic="orders", changes=(shorter,)))
+    'change-settings:prod/orders:retention.ms'
+    """
+    keys: tuple[str, ...] = ()
+    if isinstance(step, ChangeSettings):
+        keys = tuple(change.key for change in step.changes)
+    elif isinstance(step, ChangePolicy | ChangeTopicPolicy):
+        keys = (step.change.key,)
+    return identity(step.kind, step.server, target_of(step), *keys)

@@ -5,12 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
+from penstock.contract.avro_types import AvroImport, defined_names, full_name, missing_types
 from penstock.contract.node import JsonValue
 from penstock.contract.schema import Schema, SchemaFormat
 
-__all__ = ["SCHEMA_TYPES", "combined", "is_plain_key", "record_name", "subject_name"]
+__all__ = [
+    "SCHEMA_TYPES",
+    "Registration",
+    "combined",
+    "import_text",
+    "is_plain_key",
+    "record_name",
+    "registration",
+    "subject_name",
+]
 
 SCHEMA_TYPES: Final[Mapping[SchemaFormat, str]] = {
     SchemaFormat.JSON: "JSON",
@@ -68,7 +79,7 @@ def record_name(schema: Schema) -> str | None:
     definition = schema.definition
     if isinstance(definition, dict):
         if schema.format is SchemaFormat.AVRO:
-            return _full_name(definition)
+            return full_name(definition)
         title = definition.get("title")
         return title if isinstance(title, str) and title else None
     if schema.format is SchemaFormat.PROTOBUF and isinstance(definition, str):
@@ -77,18 +88,49 @@ def record_name(schema: Schema) -> str | None:
     return None
 
 
-def _full_name(definition: Mapping[str, JsonValue]) -> str | None:
-    name, namespace = definition.get("name"), definition.get("namespace")
-    if not isinstance(name, str):
-        return None
-    return name if "." in name or not isinstance(namespace, str) else f"{namespace}.{name}"
-
-
 def is_plain_key(schema: Schema) -> bool:
     """Say whether a key is one plain JSON value, which is written as text and needs no schema."""
     definition = schema.definition
     kind = definition.get("type") if isinstance(definition, dict) else None
     return schema.format is SchemaFormat.JSON and kind not in ("object", "array")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a subject holds: a schema, and the schemas of other subjects that it refers to by name."""
+
+    text: str
+    uses: tuple[str, ...] = ()
+    """The imports to which the text itself refers."""
+    imports: tuple[AvroImport, ...] = ()
+    """All imports, each behind those that it uses."""
+
+
+def registration(schemas: Mapping[str, Schema]) -> Registration | None:
+    """Give what is registered for several messages of one subject; None as for `combined`.
+
+    Avro types of other files stay there, and are referred to. Where two files give one name to different
+    types the schemas are complete in themselves.
+    """
+    imports = {each.name: each for schema in schemas.values() for each in schema.imports}
+    agreed = all(imports[each.name] == each for schema in schemas.values() for each in schema.imports)
+    own = {name: replace(s, definition=s.written) if s.imports else s for name, s in schemas.items()}
+    text = combined(own) if imports and agreed else None
+    if text is None:
+        whole = combined(schemas)
+        return None if whole is None else Registration(text=whole)
+    used = [missing.name for schema in own.values() for missing in missing_types(schema.definition)]
+    roots = {name: each.name for each in imports.values() for name in defined_names(each.definition)}
+    return Registration(
+        text=text,
+        uses=tuple(dict.fromkeys(roots[name] for name in used if name in roots)),
+        imports=tuple(imports.values()),
+    )
+
+
+def import_text(each: AvroImport) -> str:
+    """Write an import as its own subject holds it."""
+    return _written(each.definition)
 
 
 def combined(schemas: Mapping[str, Schema]) -> str | None:
@@ -190,7 +232,7 @@ def _named_once(schema: JsonValue, namespace: str | None, known: dict[str, JsonV
         return schema
     if schema.get("type") in _NAMED:
         # Avro, Names: a name without a namespace takes that of the type around it.
-        name = _full_name({"namespace": namespace, **schema}) or ""
+        name = full_name(schema, namespace) or ""
         namespace = name.rpartition(".")[0] or None
         if known.setdefault(name, schema) is not schema:
             if known[name] != schema:

@@ -9,14 +9,23 @@ from typing import Final, NewType
 from penstock.contract.channels import Channel
 from penstock.contract.servers import Server
 
-__all__ = ["KafkaTopic", "PulsarTopic", "fill", "is_kafka_topic", "kafka_topic", "pulsar_topic"]
+__all__ = [
+    "BRACES",
+    "KafkaTopic",
+    "PulsarTopic",
+    "fill",
+    "is_kafka_topic",
+    "is_named_by",
+    "kafka_topic",
+    "pulsar_topic",
+]
 
 KafkaTopic = NewType("KafkaTopic", str)
 PulsarTopic = NewType("PulsarTopic", str)
 
 # Apache Kafka, Topic.java: legal characters and the longest name.
 _KAFKA_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
-_BRACES: Final = re.compile(r"\{([^{}]*)\}")
+BRACES: Final = re.compile(r"\{([^{}]*)\}")
 
 
 def is_kafka_topic(name: str) -> bool:
@@ -34,7 +43,32 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     >>> fill("orders.{env}.{x}", {"env": "dev"})
     'orders.dev.{x}'
     """
-    return _BRACES.sub(lambda match: values.get(match[1], match[0]), template)
+    return BRACES.sub(lambda match: values.get(match[1], match[0]), template)
+
+
+def is_named_by(template: str, topic: str) -> bool:
+    """Say whether a topic is the template with some text, without a slash, for each of its parameters.
+
+    Each text is matched where it comes first, which is enough for wildcards and never goes back: a pattern of
+    many parameters costs no more than the length of the topic.
+
+    >>> is_named_by("orders.{customer}.v1", "orders.acme.v1"), is_named_by("orders.{customer}", "orders.")
+    (True, False)
+    """
+    first, *rest = BRACES.split(template)[::2]
+    if not rest:
+        return topic == template
+    *middle, last = rest
+    end = len(topic) - len(last)
+    if not topic.startswith(first) or not topic.endswith(last) or topic.count("/") != template.count("/"):
+        return False
+    at = len(first)
+    for text in middle:
+        found = topic.find(text, at + 1, end)
+        if found < 0:
+            return False
+        at = found + len(text)
+    return at + 1 <= end
 
 
 def kafka_topic(channel: Channel) -> str | None:

@@ -98,7 +98,10 @@ class Gateway(Server):
         # The port is open to everybody on this machine: who comes must have a token too.
         address = f"sasl_plaintext://{self.bootstrap}" if asks else self.bootstrap
         listen = ["--listen", address, "--metrics-listen", f"{LOOPBACK}:{self.port('metrics-port')}"]
-        return [sys.executable, "-m", "penstock.cli", "gateway", *self._where(), *listen, *self._options]
+        # As the embedded Kafka: one developer's consumer does not wait for others.
+        defaults = ["--rebalance-delay", "0"]
+        command = [sys.executable, "-m", "penstock.cli", "gateway", *self._where(), *listen]
+        return [*command, *defaults, *self._options]
 
     def _command(self, java: Java) -> list[str]:
         raise NotImplementedError("the gateway needs no Java")

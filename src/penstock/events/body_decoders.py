@@ -37,6 +37,10 @@ class BodyDecoders:
     def __init__(self, table: Mapping[str, BodyDecoder]) -> None:
         self._table = MappingProxyType({key.lower(): decoder for key, decoder in table.items()})
 
+    def __reduce__(self) -> str | tuple[object, ...]:
+        # The usual table is one object: an event that was pickled has no table of its own.
+        return "DECODERS" if self is DECODERS else (BodyDecoders, (dict(self._table),))
+
     def with_decoder(self, media_type: str, decoder: BodyDecoder) -> BodyDecoders:
         """Give this table with one decoder more, or with another one for the same type."""
         if not (media_type.startswith("+") or is_media_type(media_type)):

@@ -64,14 +64,18 @@ class CloudEvent:
 
     @classmethod
     def unchecked(
-        cls, attributes: Mapping[str, str], data: Data = absent, types: Types = NO_TYPES, sound: bool = True
+        cls,
+        attributes: Mapping[str, str],
+        data: Data = absent,
+        types: Types | None = NO_TYPES,
+        sound: bool = True,
     ) -> CloudEvent:
-        """Make an event of values that the caller has checked.
+        """Make an event of values that the caller has checked; `types` are those of its extensions.
 
         `sound` says that every rule of core holds; a lenient reader may give an event that is not.
         """
         event = shaped({name: at for at, name in enumerate(attributes)}, tuple(attributes.values()), data)
-        event._types = types
+        event._types = NO_TYPES if types is None else types
         event._sound = sound
         return event
 
@@ -245,6 +249,10 @@ class CloudEvent:
 
     def __hash__(self) -> int:
         return hash((self.get("source"), self.get("id")))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle and copy what the event says; what was derived from it is derived again."""
+        return CloudEvent.unchecked, (self.attributes, self._data, dict(self._types) or None, self._sound)
 
     def __repr__(self) -> str:
         return f"CloudEvent({self.attributes!r}, {self._data!r})"

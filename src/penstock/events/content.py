@@ -105,6 +105,10 @@ class Json:
     def __hash__(self) -> int:
         return hash(self._canonical())
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # The envelope holds much more than the value: only the bytes of the value go along.
+        return json_of, (self._value, None if self.was_made else self.raw, None)
+
     def __repr__(self) -> str:
         return f"Json({self._value!r})"
 

@@ -19,7 +19,7 @@ from penstock.events.cloudevent import CloudEvent
 from penstock.events.content import Data, Json, absent
 from penstock.events.media import is_json
 from penstock.events.reading import Finding, Level, Mode, Reading, Severity, Verdict
-from penstock.events.rules import NON_EMPTY, findings, is_name
+from penstock.events.rules import NON_EMPTY, findings, illegal_name, is_name
 from penstock.events.types import AttributeType
 from penstock.events.v03 import upgrade
 
@@ -47,6 +47,8 @@ class Draft:
 
 def conclude(draft: Draft, level: Level) -> Reading:
     """Judge a draft at a level."""
+    if level is not Level.STRICT:
+        _lower_names(draft)
     _upgrade(draft)
     found = (*draft.findings, *findings(draft.attributes, draft.types), *_data_findings(draft))
     broken = [finding for finding in found if finding.severity is not Severity.WARNING]
@@ -91,6 +93,17 @@ def failed(error: EventError, level: Level, mode: Mode | None = None) -> Reading
     return Reading(verdict=verdict, error=error, mode=mode, findings=found)
 
 
+def _lower_names(draft: Draft) -> None:
+    """Lower-case illegal names before anything is missed: `Type` is the type where there is no `type`."""
+    for name in [name for name in draft.attributes if not is_name(name)]:
+        lower = name.lower()
+        if is_name(lower) and lower not in draft.attributes:
+            draft.findings.extend(illegal_name(name))
+            draft.attributes[lower] = draft.attributes.pop(name)
+            if name in draft.types:
+                draft.types[lower] = draft.types.pop(name)
+
+
 def _upgrade(draft: Draft) -> None:
     # Row 43: strict refuses 0.3 with a clear error, lenient and forensic convert it.
     if draft.attributes.get("specversion") != "0.3":
@@ -116,9 +129,7 @@ def _data_findings(draft: Draft) -> tuple[Finding, ...]:
 def _repaired(draft: Draft) -> tuple[dict[str, str], Mapping[str, AttributeType]]:
     attributes: dict[str, str] = {}
     for name, text in draft.attributes.items():
-        legal = name if is_name(name) else name.lower()
-        free = legal == name or legal not in {*draft.attributes, *attributes}
-        if is_name(legal) and free and (text or legal not in NON_EMPTY):
-            attributes[legal] = text
+        if is_name(name) and (text or name not in NON_EMPTY):
+            attributes[name] = text
     wrong = {finding.attribute for finding in findings(draft.attributes, draft.types)}
     return attributes, {n: kind for n, kind in draft.types.items() if n in attributes and n not in wrong}

@@ -425,5 +425,17 @@ class Event:
     def __hash__(self) -> int:
         return hash((self._path, self._fields, self._body))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Give what the event was made of; attributes that were decoded from the body are decoded again."""
+        state = {slot: getattr(self, slot) for slot in Event.__slots__}
+        given = None if self._given is None else dict(self._given)
+        return {**state, "_given": given, "_decoded": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for slot, value in state.items():
+            setattr(self, slot, value)
+        if self._given is not None:
+            self._given = self._decoded = MappingProxyType(dict(self._given))
+
     def __repr__(self) -> str:
         return f"Event({self._path!r}, {dict(self.headers)!r}, {self._body!r})"

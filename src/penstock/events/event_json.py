@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from penstock.errors import CannotEncode, InvalidEvent
 from penstock.events.event_headers import PREDEFINED
 from penstock.events.event_type import EventType
-from penstock.events.jsontext import dumps, loads
+from penstock.events.jsontext import MAX_DEPTH, dumps, loads
 from penstock.events.media import is_json
 from penstock.events.timestamp import write_timestamp
+from penstock.events.types import write_base64
 
 if TYPE_CHECKING:
     from penstock.events.event import Event
 
-__all__ = ["as_json", "body_member", "write_json"]
+__all__ = ["as_json", "body_member", "plain_attributes", "write_json"]
 
 
 def write_json(value: Any, what: str) -> bytes:
@@ -75,13 +79,49 @@ def _type_value(event_type: EventType) -> dict[str, str]:
 
 def _content(event: Event) -> dict[str, Any]:
     if event.has_attributes:
-        return {"attributes": dict(event.attributes())}
+        return {"attributes": plain_attributes(event)}
     if event.body is None:
         return {}
     if is_json(event.headers.get("content-type", "")):
         with suppress(ValueError):
             return {"body": loads(event.body)}
     return body_member(event.body)
+
+
+def plain_attributes(event: Event) -> dict[str, Any]:
+    """Give structured attributes as JSON has them; CannotEncode for what has no form there.
+
+    Bytes are base64 text, times with an offset are RFC 3339, dates are full-dates of it, decimals and UUIDs
+    are their text, tuples and sets are arrays.
+    """
+    return {name: _plain(name, value, 0) for name, value in event.attributes().items()}
+
+
+def _plain(name: str, value: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise CannotEncode(f"attribute {name!r:.60} is nested deeper than {MAX_DEPTH} levels", why="RFC 8259")
+    if isinstance(value, Mapping):
+        return {key: _plain(name, item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(name, item, depth + 1) for item in value]
+    written = next((write for kind, write in _TEXTS if isinstance(value, kind)), None)
+    try:
+        return value if written is None else written(value)
+    except ValueError as exc:
+        raise CannotEncode(
+            f"attribute {name!r:.60} cannot be written as JSON: {exc}",
+            why="RFC 3339",
+            next="give the time an offset from UTC",
+        ) from exc
+
+
+# A datetime is a date, too: it comes first.
+_TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
+    ((bytes, bytearray, memoryview), lambda value: write_base64(bytes(value))),
+    (datetime, write_timestamp),
+    (date, date.isoformat),
+    ((Decimal, UUID), str),
+)
 
 
 def body_member(body: bytes) -> dict[str, str]:

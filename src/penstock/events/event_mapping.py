@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.events.cloudevent import CloudEvent
 from penstock.events.content import Data, Json, absent
 from penstock.events.event_headers import HeaderField
+from penstock.events.event_json import plain_attributes
 from penstock.events.event_type import SPLIT_HEADERS, EventType
 
 if TYPE_CHECKING:
@@ -114,5 +115,5 @@ def _derived(event: Event, source: str | None) -> Iterator[tuple[str, str]]:
 
 def _data(event: Event) -> Data:
     if event.has_attributes:
-        return Json(dict(event.attributes()))
+        return Json(plain_attributes(event))
     return absent if event.body is None else event.body

@@ -7,17 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.errors import CannotEncode
 from penstock.events.draft import Draft
 from penstock.events.reading import Finding, Severity
 from penstock.events.rules import is_name
+from penstock.events.types import read_base64, write_base64
 from penstock.record import Headers, Properties
 
-__all__ = ["CONTENT_TYPE", "DASH", "PREFIX", "header_of", "read_headers", "to_headers", "to_properties"]
+__all__ = [
+    "CONTENT_TYPE",
+    "DASH",
+    "PREFIX",
+    "REPEATED",
+    "header_of",
+    "read_headers",
+    "to_headers",
+    "to_properties",
+    "without_repeated",
+]
 
 PREFIX = "ce_"
 DASH = "ce-"
 CONTENT_TYPE = "content-type"
+REPEATED = f"{PREFIX}datacontenttype"
+"""The name that datacontenttype would have as any other attribute; content-type is the one it has."""
+_ESCAPE = "kafka~"
+"""How the name of a property begins that stands for a header which is no text."""
 _MEMORY = 4096
 
 known: dict[str, str | None] = {CONTENT_TYPE: "datacontenttype"}
@@ -40,10 +54,14 @@ def header_of(attribute: str) -> str:
 def read_headers(draft: Draft, headers: Headers, *, dash: bool, lenient: bool) -> bool:
     """Read the headers of binary mode with all that is wrong; False if none claims to be ours."""
     others = []
+    repeated = []
     claimed = False
     for name, raw in headers:
         _learn(name)
-        if name == CONTENT_TYPE or name.startswith(PREFIX):
+        if name == REPEATED:
+            claimed |= raw is not None
+            repeated += [raw] if raw is not None else []
+        elif name == CONTENT_TYPE or name.startswith(PREFIX):
             claimed |= raw is not None and name != CONTENT_TYPE
             _read(draft, name, raw)
         else:
@@ -53,7 +71,19 @@ def read_headers(draft: Draft, headers: Headers, *, dash: bool, lenient: bool) -
         if spelled is not None and raw is not None:
             claimed |= spelled != CONTENT_TYPE
             _read_other_spelling(draft, name, spelled, raw)
+    for number, raw in enumerate(repeated):
+        _read_repeated(draft, raw, number)
     return claimed
+
+
+def without_repeated(headers: Headers) -> Headers | None:
+    """Leave `ce_datacontenttype` out where it says what content-type says; None if that is not so."""
+    own = dict(headers)
+    said, again = own.get(CONTENT_TYPE), own.get(REPEATED)
+    if said is None or again is None or said.lower() != again.lower():
+        return None
+    rest = tuple(header for header in headers if header[0] != REPEATED)
+    return rest if len(rest) == len(headers) - 1 else None
 
 
 def _learn(name: str) -> None:
@@ -68,15 +98,27 @@ def _read(draft: Draft, name: str, raw: bytes | None) -> None:
     if raw is None:
         return  # row 63: Kafka allows a null header; it holds no text, so the attribute is absent
     attribute = "datacontenttype" if name == CONTENT_TYPE else name[len(PREFIX) :]
-    if name != CONTENT_TYPE and attribute == "datacontenttype":
-        # Kafka 3.2.1: datacontenttype is mapped to content-type; lenient takes it if there is no other.
-        draft.report("ce_datacontenttype stands for content-type", attribute, "Kafka 3.2.1")
-        if attribute in draft.attributes:
-            return
-    elif attribute in draft.attributes:
+    if attribute in draft.attributes:
         # core, Context Attributes: each attribute at most once; lenient takes the last.
         draft.report(f"header {name} is repeated", attribute, "core, Context Attributes", fix="send it once")
     _set(draft, attribute, raw)
+
+
+def _read_repeated(draft: Draft, raw: bytes, number: int) -> None:
+    """Compare `ce_datacontenttype` with content-type, which is the header of datacontenttype.
+
+    The JavaScript SDK writes both. Media types ignore case (RFC 2045 5.1), so equality does; what
+    content-type says is taken. Without content-type only lenient takes this one.
+    """
+    attribute = "datacontenttype"
+    known = draft.attributes.get(attribute)
+    if known is None:
+        fix = "send it as content-type"
+        draft.report("ce_datacontenttype stands for content-type", attribute, "Kafka 3.2.1", fix=fix)
+        _set(draft, attribute, raw)
+    elif number or raw.lower() != known.encode("utf-8", "surrogatepass").lower():
+        what = "is repeated" if number else "differs from content-type, which is taken"
+        draft.report(f"header {REPEATED} {what}", attribute, "Kafka 3.2.1", fix="send content-type alone")
 
 
 def _set(draft: Draft, attribute: str, raw: bytes) -> None:
@@ -109,22 +151,47 @@ def _read_other_spelling(draft: Draft, name: str, spelled: str, raw: bytes) -> N
 
 
 def to_properties(headers: Iterable[tuple[str, bytes | None]]) -> Properties:
-    """Give foreign Kafka headers as Pulsar properties; CannotEncode for what is not text or repeated."""
-    properties: dict[str, str] = {}
-    for name, value in headers:
-        if value is None or name in properties:
-            raise CannotEncode(
-                f"header {name[:60]!r} is null or repeated", why="a Pulsar property has one text"
-            )
-        try:
-            properties[name] = value.decode()
-        except UnicodeDecodeError as exc:
-            raise CannotEncode(
-                f"header {name[:60]!r} is not UTF-8", why="Pulsar properties are text"
-            ) from exc
-    return tuple(properties.items())
+    """Give Kafka headers as Pulsar properties, in order, repeated and null ones included.
+
+    A property is two texts. What is no text is escaped as the gateway does it, so that a Kafka client reads
+    the header through the gateway as it was: `kafka~n~NAME` is a null, `kafka~b~NAME` is bytes in base64,
+    `kafka~t~NAME` is the text of a header whose name begins with `kafka~` itself.
+
+    >>> to_properties((("a", b"1"), ("a", None), ("b", bytes([255]))))
+    (('a', '1'), ('kafka~n~a', ''), ('kafka~b~b', '/w=='))
+    """
+    return tuple(_property(name, value) for name, value in headers)
+
+
+def _property(name: str, value: bytes | None) -> tuple[str, str]:
+    if value is None:
+        return f"{_ESCAPE}n~{name}", ""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return f"{_ESCAPE}b~{name}", write_base64(value)
+    return (f"{_ESCAPE}t~{name}" if name.startswith(_ESCAPE) else name), text
 
 
 def to_headers(properties: Iterable[tuple[str, str]]) -> Headers:
-    """Give foreign Pulsar properties as Kafka headers."""
-    return tuple((name, value.encode()) for name, value in properties)
+    """Give Pulsar properties as Kafka headers; what `to_properties` escaped is what it was.
+
+    What has not exactly the form of an escape is taken as it is.
+    """
+    return tuple(_header(name, value) for name, value in properties)
+
+
+def _header(name: str, value: str) -> tuple[str, bytes | None]:
+    kind, real = name[len(_ESCAPE) : len(_ESCAPE) + 2], name[len(_ESCAPE) + 2 :]
+    if name.startswith(_ESCAPE):
+        if kind == "n~" and not value:
+            return real, None
+        if kind == "t~":
+            return real, value.encode()
+        if kind == "b~":
+            try:
+                raw = read_base64(value)
+            except ValueError:
+                return name, value.encode()
+            return (real, raw) if write_base64(raw) == value else (name, value.encode())
+    return name, value.encode()

@@ -14,7 +14,17 @@ from penstock.events.reading import Finding, Severity
 from penstock.events.timestamp import is_timestamp
 from penstock.events.types import READERS, AttributeType
 
-__all__ = ["CORE", "NON_EMPTY", "REQUIRED", "findings", "is_name", "is_sound", "is_uri_reference", "is_valid"]
+__all__ = [
+    "CORE",
+    "NON_EMPTY",
+    "REQUIRED",
+    "findings",
+    "illegal_name",
+    "is_name",
+    "is_sound",
+    "is_uri_reference",
+    "is_valid",
+]
 
 CORE: Mapping[str, AttributeType] = {
     "specversion": AttributeType.STRING,
@@ -129,7 +139,7 @@ def findings(
     types = types or {}
     yield from _missing(attributes)
     for name, text in attributes.items():
-        yield from _name_findings(name)
+        yield from illegal_name(name)
         if text == "" and name in NON_EMPTY:
             cost = Severity.FATAL if name in REQUIRED else Severity.ERROR
             yield Finding(f"{name} is empty", name, f"core, {name}: non-empty", f"give {name} a value", cost)
@@ -149,7 +159,8 @@ def _missing(attributes: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(what, "specversion", "core, specversion", "send specversion 1.0", Severity.FATAL)
 
 
-def _name_findings(name: str) -> Iterator[Finding]:
+def illegal_name(name: str) -> Iterator[Finding]:
+    """Explain what is wrong with the name of an attribute."""
     if not is_name(name):
         fix = "the name data is taken" if name == "data" else "use lower-case letters a-z and digits only"
         yield Finding(f"attribute name {name[:60]!r} is not legal", name, "core, Naming", fix)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from penstock.gateway.budget import Share
 from penstock.wire.buffer import Buffer
 from penstock.wire.framing import FrameBuffer
 from penstock.wire.kafka import RequestHeader, decode_request_header
@@ -34,10 +35,18 @@ class Slot:
     size: int
     answer: Sequence[Buffer] | None = field(default=None)
     """None until it is known; empty if the client wants none."""
+    share: Share | None = field(default=None)
+    """The budget that the bytes of the request are counted in until it is served."""
 
     def keep(self) -> None:
         """Copy the frame out of the buffer of the socket."""
         self.frame = memoryview(bytes(self.frame))
+
+    def free(self, _: object = None) -> None:
+        """Give the bytes of the request back to the budget: it was served, or given up."""
+        if self.share is not None:
+            self.share.give(self.size)
+            self.share = None
 
 
 class Connection:

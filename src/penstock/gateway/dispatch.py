@@ -7,15 +7,18 @@ from typing import Any, Final
 
 from penstock.errors import ApiError
 from penstock.gateway.apis import (
+    alter_configs,
     api_versions,
     create_partitions,
     create_topics,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_topic_partitions,
     fetch,
     find_coordinator,
     heartbeat,
@@ -40,14 +43,14 @@ from penstock.gateway.security.session import Session
 from penstock.wire.kafka import APIS, ErrorCode, RequestHeader, decode_fetch, decode_produce, decode_request
 from penstock.wire.kafka.apis import API_VERSIONS, FETCH, PRODUCE, PRODUCE_ADVERTISED_FROM
 
-__all__ = ["HANDLERS", "Unserved", "advertised", "is_served", "read_request", "serve"]
+__all__ = ["HANDLERS", "Unserved", "advertised", "check_names", "is_served", "read_request", "serve"]
 
 _MODULES = (
     *(api_versions, create_partitions, create_topics, delete_records, delete_topics, describe_cluster),
     *(describe_configs, fetch, find_coordinator, incremental_alter_configs, init_producer_id, list_offsets),
     *(metadata, offset_for_leader_epoch, produce, sasl_authenticate, sasl_handshake),
     *(join_group, sync_group, heartbeat, leave_group, offset_commit, offset_fetch, offset_delete),
-    *(describe_groups, list_groups, delete_groups),
+    *(describe_groups, list_groups, delete_groups, alter_configs, describe_acls, describe_topic_partitions),
 )
 HANDLERS: Final[Mapping[int, Handler]] = {module.API.key: module.API for module in _MODULES}
 
@@ -60,6 +63,7 @@ _DECODERS: Final[Mapping[int, Callable[[RequestHeader, memoryview], Any]]] = {
 
 
 _NAMES: Final[Mapping[int, tuple[str, ...]]] = {
+    0: ("topics",),
     1: ("topics",),
     2: ("topics",),
     3: ("topics",),
@@ -69,11 +73,15 @@ _NAMES: Final[Mapping[int, tuple[str, ...]]] = {
     15: ("groups",),
     19: ("topics",),
     20: ("topics", "topic_names"),
+    21: ("topics",),
+    23: ("topics",),
     32: ("resources",),
+    33: ("resources",),
     37: ("topics",),
     42: ("groups_names",),
     44: ("resources",),
     47: ("topics",),
+    75: ("topics",),
 }
 """What a request names as much of as it likes, each of which may cost a question to Pulsar."""
 
@@ -108,20 +116,37 @@ async def serve(
         name = APIS[header.api_key].name if header.api_key in APIS else str(header.api_key)
         raise Unserved(f"{name} v{header.api_version}")
     request = read_request(header, frame, listener, client_host)
-    _check_names(header.api_key, request.body, services.settings.max_names_per_request)
+    check_names(header.api_key, frame, request.body, services.settings.max_names_per_request)
     if session is not None:
         request = request._replace(session=session)
     return await handler.handle(request, services)
 
 
-def _check_names(key: int, body: Any, limit: int) -> None:
+def check_names(key: int, frame: memoryview, body: Any, limit: int) -> None:
+    """Refuse a request that names more than `limit` things, or more partitions of them."""
+    if len(frame) <= limit:
+        # Each of them takes at least a byte.
+        return
     for field in _NAMES.get(key, ()):
-        asked = len(getattr(body, field, None) or ())
-        if asked > limit:
-            raise ApiError(
-                f"{APIS[key].name} names {asked} {field}, {limit} are taken",
-                error_code=ErrorCode.INVALID_REQUEST,
-            )
+        rows = getattr(body, field, None) or ()
+        _check_count(key, field, len(rows), limit)
+        _check_count(key, "partitions", sum(map(_count_partitions, rows)), limit)
+
+
+def _check_count(key: int, what: str, asked: int, limit: int) -> None:
+    if asked > limit:
+        raise ApiError(
+            f"{APIS[key].name} names {asked} {what}, {limit} are taken",
+            error_code=ErrorCode.INVALID_REQUEST,
+        )
+
+
+def _count_partitions(row: Any) -> int:
+    """Count the partitions of a topic, or of the topics of a group, each of them at least once."""
+    topics = getattr(row, "topics", None)
+    if topics:
+        return sum(max(1, _count_partitions(each)) for each in topics)
+    return len(getattr(row, "partitions", None) or getattr(row, "partition_indexes", None) or ())
 
 
 def is_served(header: RequestHeader) -> bool:

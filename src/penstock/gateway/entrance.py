@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.brokers.pulsar import Host, is_denied
+from penstock.brokers.pulsar.tasks import Tasks
 from penstock.config.secret import Secret
 from penstock.errors import ClusterError, ConfigError
+from penstock.gateway.budget import Budgets
 from penstock.gateway.groups.ports import NoGroups
 from penstock.gateway.handler import Services
 from penstock.gateway.observer import Observer
@@ -27,7 +30,7 @@ from penstock.gateway.security.certificates import ServerCertificate
 from penstock.gateway.security.protocols import SecurityProtocol
 from penstock.gateway.server import Limits, Server
 
-__all__ = ["Entrance", "Listener"]
+__all__ = ["Entrance", "Listener", "listener_names"]
 
 log = logging.getLogger("penstock.gateway")
 
@@ -41,6 +44,8 @@ class Listener:
     address: Host
     advertised: Host | None = None
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    name: str = ""
+    """Where the other gateways of a cluster have one of the same name, clients are told that; see below."""
 
     @property
     def is_local(self) -> bool:
@@ -53,6 +58,30 @@ class Listener:
     def __str__(self) -> str:
         """Write it as an operator does."""
         return f"{self.protocol}://{self.address}"
+
+
+def listener_names(listeners: Iterable[Listener]) -> tuple[str, ...]:
+    """Give the names of listeners: as written, else the protocol, with a number from the second of it on.
+
+    >>> here = Host("h", 1)
+    >>> listener_names([Listener(address=here), Listener(address=here, name="b"), Listener(address=here)])
+    ('plaintext', 'b', 'plaintext-2')
+    """
+    names: list[str] = []
+    protocols: Counter[SecurityProtocol] = Counter()
+    for each in listeners:
+        if not each.name:
+            protocols[each.protocol] += 1
+        number = protocols[each.protocol]
+        names.append(each.name or (each.protocol.value if number == 1 else f"{each.protocol}-{number}"))
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ConfigError(
+            f"two listeners have the name '{twice[0]}'",
+            where="--listen",
+            next="give each a name of its own: --listen NAME=PROTOCOL://HOST:PORT",
+        )
+    return tuple(names)
 
 
 def _of_strangers(own: Services) -> Services:
@@ -76,6 +105,7 @@ class Entrance:
         key: Path | None = None,
         limits: Limits | None = None,
         observer: Observer | None = None,
+        tasks: Tasks | None = None,
     ) -> None:
         self._listeners = tuple(listeners)
         self._backend = backend
@@ -88,18 +118,23 @@ class Entrance:
         self._room = Room(
             connections=self._limits.connections, per_address=self._limits.connections_per_address
         )
+        self.budgets = Budgets.of(self._limits)
+        """Of all listeners together."""
         self._certificate: ServerCertificate | None = None
         self._nobody: Services | None = None
+        self._supervisor = tasks or Tasks()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
         """Read the certificate, look whether Pulsar asks as it must; raise if nobody could be served."""
         if any(each.protocol.has_tls for each in self._listeners):
             self._certificate = self._read_certificate()
-            self._tasks.append(asyncio.create_task(self._certificate.follow(), name="certificate"))
+            follow = self._certificate.follow
+            self._tasks.append(self._supervisor.forever(follow, name="look for a new certificate"))
         if any(each.protocol.has_sasl for each in self._listeners):
             await self._check_that_tokens_matter()
-            self._tasks.append(asyncio.create_task(self._accounts.sweep(), name="accounts"))
+            sweep = self._accounts.sweep
+            self._tasks.append(self._supervisor.forever(sweep, name="close idle principals"))
         self._warn()
         unasked = [each for each in self._listeners if not each.protocol.has_sasl]
         if unasked and not self._trusts_clients:
@@ -124,6 +159,7 @@ class Entrance:
             door=self._accounts if listener.protocol.has_sasl else None,
             tls=None if tls is None else tls.context,
             room=self._room,
+            budgets=self.budgets,
         )
 
     def _read_certificate(self) -> ServerCertificate:

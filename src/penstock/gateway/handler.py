@@ -30,7 +30,7 @@ class Settings:
     """Pulsar's largest message, and the most that a compressed batch may inflate to."""
     max_fetch_bytes: int = 50 * 1024 * 1024
     max_names_per_request: int = 10_000
-    """Topics, groups or other things that one request may name; with more it ends the connection."""
+    """Topics, partitions, groups or other things that one request may name; more end the connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

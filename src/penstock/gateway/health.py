@@ -38,8 +38,9 @@ Page = Callable[[], Awaitable[Answer]]
 class Health:
     """Serves pages by their path."""
 
-    def __init__(self, pages: Mapping[str, Page]) -> None:
+    def __init__(self, pages: Mapping[str, Page], *, patience: float = _PATIENCE) -> None:
         self._pages = pages
+        self._patience = patience
         self._server: asyncio.Server | None = None
         self._open = 0
 
@@ -59,10 +60,12 @@ class Health:
         self._open += 1
         try:
             if self._open <= _MAX_CONNECTIONS:
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(self._patience):
                     await self._answer(reader, writer)
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError) as exc:
             log.debug("gave up a connection: %r", exc)
+            # A client that does not read would hold its page, and the connection, for ever.
+            writer.transport.abort()
         finally:
             self._open -= 1
             writer.close()

@@ -26,4 +26,4 @@ class Observer:
         """A request of `taken` bytes was answered with `given` bytes, and with these error codes."""
 
     def closed(self, reason: str) -> None:
-        """We ended a connection: it was refused, idle, slow, malformed, unserved, failed or hit a bug."""
+        """We ended a connection, for a reason: refused, idle, slow, unread, malformed and so on."""

@@ -66,6 +66,14 @@ class Options:
     """Whether what Pulsar's tools do to a subscription is done to the group of its name."""
 
     @property
+    def keeps_cursors(self) -> bool:
+        """Whether committed offsets become cursors.
+
+        A packed offset is a place already; there is no index to find a cursor's place by.
+        """
+        return self.cursor_period > 0 and not self.packed
+
+    @property
     def has_own_clients(self) -> bool:
         """Whether clients that do not say who they are act as the gateway itself."""
         return self.trust_clients or self.token is None

@@ -27,6 +27,7 @@ __all__ = [
     "Producers",
     "Slice",
     "Topic",
+    "TopicConfig",
     "Topics",
 ]
 
@@ -51,6 +52,15 @@ class NewTopic:
     name: str
     partitions: int
     configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The value of a topic's setting."""
+
+    value: str
+    is_set: bool
+    """Whether it was set on the topic itself; otherwise it is the default that holds for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +90,8 @@ class Slice:
     log_start_offset: int
     next_offset: int
     """The offset behind the batches; what to wait for if they are too few."""
+    is_limited: bool = False
+    """Whether waiting brings no more: it is as much as is given at once, for the memory that there is."""
 
     @property
     def size(self) -> int:
@@ -119,10 +131,12 @@ class Topics(Protocol):
     async def grow(self, name: str, partitions: int, *, validate_only: bool = False) -> None:
         """Give a topic more partitions."""
 
-    async def configs(self, name: str) -> Mapping[str, str]:
-        """Give the effective settings."""
+    async def configs(self, name: str) -> Mapping[str, TopicConfig]:
+        """Give the effective settings by name."""
 
-    async def configure(self, name: str, changes: Mapping[str, str | None]) -> None:
+    async def configure(
+        self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
         """Change settings; None takes a setting back to its default."""
 
 
@@ -135,6 +149,9 @@ class Log(Protocol):
         The bytes of the batch are the caller's again when this returns. A caller that cancels gives the
         batch up if it has not been sent yet.
         """
+
+    def refused(self, topic: str, partition: int, batch: RecordBatch) -> None:
+        """Note a batch that was refused before it was appended: what its producer sent behind it waits."""
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Slice:
         """Give batches from an offset on, at least one if there is any, about `max_bytes` of them."""

@@ -17,10 +17,11 @@ from typing import Any, Final
 
 from penstock import __version__
 from penstock.brokers.pulsar import Admin, Host, PulsarClient
+from penstock.brokers.pulsar.tasks import Tasks
 from penstock.config.secret import Secret, mask_address
 from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken, Unreachable
 from penstock.gateway.dispatch import HANDLERS, advertised
-from penstock.gateway.entrance import Entrance, Listener
+from penstock.gateway.entrance import Entrance, Listener, listener_names
 from penstock.gateway.groups.tenants import OwnGroups, read_scope
 from penstock.gateway.handler import Services, Settings
 from penstock.gateway.health import Answer, Health
@@ -29,16 +30,18 @@ from penstock.gateway.options import Options, guess_admin
 from penstock.gateway.ports import Log
 from penstock.gateway.pulsar.accounts import Accounts, Backend
 from penstock.gateway.pulsar.cluster import GatewayCluster, derived_node_id
-from penstock.gateway.pulsar.coordinators import PulsarGroups
+from penstock.gateway.pulsar.coordinators import NAMESPACE, PulsarGroups
 from penstock.gateway.pulsar.cursor_sync import CursorSync, Home
 from penstock.gateway.pulsar.cursors import Cursors
+from penstock.gateway.pulsar.installation import find_cluster_id
 from penstock.gateway.pulsar.leaders import Leaders
-from penstock.gateway.pulsar.membership import Peer
-from penstock.gateway.pulsar.names import Names
+from penstock.gateway.pulsar.membership import TOPIC_IDS, Peer
+from penstock.gateway.pulsar.names import Names, refuse_own
 from penstock.gateway.pulsar.ownership import Ownership
 from penstock.gateway.pulsar.partition import Partition
 from penstock.gateway.pulsar.read_ahead import ReadAhead
 from penstock.gateway.pulsar.storage import PulsarStorage
+from penstock.gateway.pulsar.topic_ids import TopicIds
 from penstock.gateway.security.protocols import SecurityProtocol
 from penstock.gateway.server import Server
 from penstock.gateway.startup import check_broker
@@ -51,6 +54,8 @@ log = logging.getLogger("penstock.gateway")
 
 _DRAIN: Final = 10.0
 _READY_WITHIN: Final = 2.0
+_FAILING_FOR: Final = 60.0
+"""Seconds for which a task may fail again and again before the process counts as unhealthy."""
 _FIRST_ASKED: Final = (API_VERSIONS, METADATA, PRODUCE, FETCH)
 
 
@@ -62,7 +67,11 @@ class Gateway:
         self.addresses: list[Host] = []
         """Where it listens, once it does."""
         self.metrics_address: Host | None = None
+        self._names = listener_names(options.listeners)
+        """Of the listeners: those of a cluster belong together by their names."""
         self._tls = _tls(options)
+        self._tasks = Tasks()
+        """Supervises what runs as long as the gateway."""
         self._read_ahead = ReadAhead()
         self._undecodable: Counter[str] = Counter()
         self._ownership = Ownership(self._tell, on_change=self._let_go)
@@ -74,18 +83,22 @@ class Gateway:
             namespace=options.groups_namespace,
             partitions=options.groups_partitions,
             limits=options.group_limits,
+            tasks=self._tasks,
+            keeps_cursors=options.keeps_cursors,
         )
         self._groups.on_view = self._follow_leaders
-        self._groups.membership.on_word = self._ownership.hear
+        self._topic_ids = self._new_topic_ids()
+        self._groups.membership.on_word = self._hear
         self._leaders = Leaders(lambda: self._groups.node_id, self._ownership)
         self._storage = self._storage_of(self._client, self._admin, options.default_namespace)
         self._storage.node_id = -1 if options.node_id is None else options.node_id
-        self._home = Home(Cursors(self._client, self._admin), self._pulsar_name)
+        self._home = Home(Cursors(self._client, self._admin), self._pulsar_name, self._storage.topics.is_gone)
         self._cursor_sync = CursorSync(
             self._home_of,
             self._groups.shards,
             period=options.cursor_period,
             adopt=options.adopt_cursors,
+            tasks=self._tasks,
         )
         self.metrics = Metrics(self._reading)
         backend = Backend(
@@ -107,6 +120,14 @@ class Gateway:
         self.serving = False
         """Whether it is ready for clients."""
 
+    def _new_topic_ids(self) -> TopicIds:
+        members = self._groups.membership
+        return TopicIds(
+            tell=self._tell,
+            has_peers=lambda: len(members.peers()) > 1,
+            by_name_only=lambda: not members.all_have(TOPIC_IDS),
+        )
+
     def _entrance_to(self, backend: Backend) -> Entrance:
         options = self.options
         return Entrance(
@@ -119,6 +140,7 @@ class Gateway:
             key=options.tls_key,
             limits=options.limits,
             observer=self.metrics,
+            tasks=self._tasks,
         )
 
     # The life
@@ -129,6 +151,7 @@ class Gateway:
             await self._client.check()
             for warning in await self._check_broker():
                 log.warning("%s", warning)
+            self._storage.cluster_id = await find_cluster_id(self._admin, self.options.groups_namespace)
             for key in _FIRST_ASKED:
                 prepare_request(key, HANDLERS[key].highest)
             if self.options.metrics is not None:
@@ -136,15 +159,15 @@ class Gateway:
             await self._entrance.open()
             for listener in self.options.listeners:
                 await self._listen_on(listener)
+            self._groups.membership.listeners = self._names
             await self._groups.start(self._storage.node_id, self._told(), self._beside())
-            # A packed offset is a place already; there is no index to find a cursor's place by.
-            if self.options.cursor_period > 0 and not self.options.packed:
+            if self.options.keeps_cursors:
                 self._cursor_sync.start()
         except BaseException:
             await self.drain(0.0)
             raise
         self.serving = True
-        self._preparing = asyncio.create_task(_prepare_rest())
+        self._preparing = self._tasks.start(_prepare_rest(), name="prepare requests")
         log.info("%s", self._greeting())
 
     async def _check_broker(self) -> list[str]:
@@ -164,6 +187,7 @@ class Gateway:
         # First of all: members that wait are sent on, and the other gateways need not wait for our silence.
         await self._cursor_sync.close()
         await self._ownership.close()
+        await self._topic_ids.close()
         await self._groups.close()
         await asyncio.gather(*(server.drain(timeout) for server in self._servers))
         await self._health.close()
@@ -184,12 +208,16 @@ class Gateway:
         return PulsarStorage(
             client,
             admin,
-            names=Names(default_namespace=namespace),
+            names=Names(
+                default_namespace=namespace,
+                own_namespaces=frozenset({NAMESPACE, self.options.groups_namespace}),
+            ),
             placeholders=self.options.placeholders,
             partitions=_partitions(self.options),
             read_ahead=self._read_ahead,
             undecodable=self._undecodable,
             leaders=self._leaders,
+            topic_ids=self._topic_ids,
         )
 
     def _services_of(self, storage: PulsarStorage, name: str | None) -> Services:
@@ -222,7 +250,7 @@ class Gateway:
         return StampedLog(storage, name, limit=settings.max_batch_bytes)
 
     async def _listen_on(self, listener: Listener) -> None:
-        name = f"{len(self._servers)} {listener.address}"
+        name = self._names[len(self._servers)]
         server = self._entrance.server(listener, name, self._services_of(self._storage, None))
         # Known before the first client can ask; corrected when a free port has been taken.
         self._storage.advertised[name] = listener.advertised or listener.address
@@ -239,7 +267,10 @@ class Gateway:
         return [Host(*where) for where in self._storage.advertised.values()]
 
     async def _pulsar_name(self, topic: str, partition: int) -> str:
-        return (await self._storage.topics.place(topic)).partition(partition)
+        place = await self._storage.topics.place(topic)
+        # A subscription there would keep what compaction and retention have to delete.
+        refuse_own(place.topic.internal)
+        return place.partition(partition)
 
     def _home_of(self, group_id: str) -> tuple[Home, str] | None:
         """Whose rights move the cursors of a group: its own people's, and else nobody's."""
@@ -256,6 +287,11 @@ class Gateway:
 
     async def _tell(self, word: bytes) -> None:
         await self._groups.membership.tell(word)
+
+    def _hear(self, word: bytes) -> None:
+        """Take in what another gateway tells; each part reads what is meant for it."""
+        self._ownership.hear(word)
+        self._topic_ids.hear(word)
 
     def _follow_leaders(self, peers: Sequence[Peer]) -> None:
         self._leaders.look(peers)
@@ -288,25 +324,30 @@ class Gateway:
         return Answer(HTTPStatus.OK, self.metrics.text(), CONTENT_TYPE)
 
     async def _healthz(self) -> Answer:
+        if self._tasks.failing_for() > _FAILING_FOR:
+            return _unavailable(f"failing for too long: {', '.join(self._tasks.failing)}")
         return Answer(HTTPStatus.OK, b"ok\n")
 
     async def _readyz(self) -> Answer:
         if not self.serving:
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"starting or draining\n")
+            return _unavailable("starting or draining")
+        if self._tasks.failing:
+            return _unavailable(f"failing: {', '.join(self._tasks.failing)}")
+        if not self._groups.membership.has_lease:
+            return _unavailable("no lease: this gateway does not hear its own heartbeats")
         try:
             async with asyncio.timeout(_READY_WITHIN):
                 await self._client.check()
         except TimeoutError:
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"Pulsar does not answer\n")
+            return _unavailable("Pulsar does not answer")
         except PenstockError as exc:
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{exc.what}\n".encode())
+            return _unavailable(exc.what)
         return Answer(HTTPStatus.OK, b"ready\n")
 
     def _reading(self) -> Reading:
         clients = [client for server in self._servers for client in server.clients]
         under_way = [client.under_way for client in clients]
-        budgets = [server.bytes_under_way / server.limits.bytes_in_all for server in self._servers]
-        budgets.append(self._read_ahead.used)
+        budgets = [self._entrance.budgets.used_ratio, self._read_ahead.used]
         for server in self._servers:
             limit = server.limits.bytes_per_connection
             budgets += [client.under_way[1] / limit for client in server.clients]
@@ -323,6 +364,10 @@ class Gateway:
             offsets_learnt=sum(learnt for _, learnt in offsets),
             undecodable=dict(self._undecodable),
         )
+
+
+def _unavailable(why: str) -> Answer:
+    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{why}\n".encode())
 
 
 def _scheme(listener: Listener) -> str:

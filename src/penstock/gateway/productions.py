@@ -53,6 +53,8 @@ class Productions:
         self._ends: dict[Production, float] = {}
         """When the client stops waiting for each."""
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ends = 0.0
+        """The end for which the timer was set: the earliest."""
 
     def begin(self, slot: Slot) -> None:
         """Begin a request, now or when those before it have begun."""
@@ -86,13 +88,18 @@ class Productions:
 
         production = Production(request, self.services, ended)
         if not production.is_done:
-            self._ends[production] = time.monotonic() + production.seconds
-            if self._timer is None:
-                self._expire_in(production.seconds)
+            now = time.monotonic()
+            end = self._ends[production] = now + production.seconds
+            if self._timer is None or end < self._timer_ends:
+                self._expire_at(end, now)
 
-    def _expire_in(self, seconds: float) -> None:
+    def _expire_at(self, end: float, now: float) -> None:
+        """Look at what is late at a time, and not before; a later look is not needed then."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ends = end
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(seconds, _SHORTEST_WAIT), self._expire)
+        self._timer = loop.call_later(max(end - now, _SHORTEST_WAIT), self._expire)
 
     def _expire(self) -> None:
         """Answer what the client does not wait for any longer; one timer for all."""
@@ -101,4 +108,4 @@ class Productions:
             production.expire()
         ends = [end for end in self._ends.values() if end > now]
         if ends:
-            self._expire_in(min(ends) - now)
+            self._expire_at(min(ends), now)

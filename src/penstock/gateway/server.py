@@ -10,12 +10,15 @@ import contextlib
 import ssl
 from typing import Final
 
+from penstock.gateway.budget import Budgets
 from penstock.gateway.client import Client
+from penstock.gateway.connection import Slot
 from penstock.gateway.handler import Services
 from penstock.gateway.limits import Limits
 from penstock.gateway.observer import Observer
 from penstock.gateway.room import Room
 from penstock.gateway.security.session import Door
+from penstock.gateway.tls_listener import TlsListener
 
 __all__ = ["Limits", "Server"]
 
@@ -36,6 +39,7 @@ class Server:
         door: Door | None = None,
         tls: ssl.SSLContext | None = None,
         room: Room | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         self.services = services
         """Of those who need not say who they are."""
@@ -47,26 +51,28 @@ class Server:
             connections=self.limits.connections, per_address=self.limits.connections_per_address
         )
         """Shared by listeners that count together."""
+        self.budgets = budgets or Budgets.of(self.limits)
+        """Of requests and answers; shared like the room."""
         self._tls = tls
         self.observer = observer or Observer()
         self.clients: set[Client] = set()
-        self.bytes_under_way = 0
-        """Of the requests of all connections, also of those that are gone."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.producing = 0
         """Produce requests under way: they have no task."""
         self._quiet = asyncio.Event()
         self.draining = False
         self._server: asyncio.Server | None = None
+        self._listener: TlsListener | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; give the address, with the port that was chosen for 0."""
         loop = asyncio.get_running_loop()
-        patience = None if self._tls is None else self.limits.frame_seconds
-        self._server = await loop.create_server(
-            lambda: Client(self), host, port, ssl=self._tls, ssl_handshake_timeout=patience
-        )
-        address = self._server.sockets[0].getsockname()
+        if self._tls is not None:
+            self._listener = await TlsListener.open(self, self._tls, host, port)
+            address = self._listener.sockets[0].getsockname()
+        else:
+            self._server = await loop.create_server(lambda: Client(self), host, port)
+            address = self._server.sockets[0].getsockname()
         return address[0], address[1]
 
     async def drain(self, timeout: float = 10.0) -> None:
@@ -74,6 +80,8 @@ class Server:
         if self._server is not None:
             self._server.close()
         self.draining = True
+        if self._listener is not None:
+            await self._listener.close()
         for client in self.clients:
             client.regulate()
         with contextlib.suppress(TimeoutError):
@@ -104,21 +112,9 @@ class Server:
                 self._quiet.clear()
                 await self._quiet.wait()
 
-    def produced(self, size: int) -> None:
+    def produced(self, slot: Slot) -> None:
         """Count a Produce request that has ended."""
         self.producing -= 1
         if not self.producing:
             self._quiet.set()
-        self.count(-size)
-
-    def count(self, size: int) -> None:
-        """Take in, or give back, bytes of requests; others may read again when there is room again."""
-        was_full, self.bytes_under_way = self.is_full, self.bytes_under_way + size
-        if was_full and not self.is_full:
-            for client in self.clients:
-                client.regulate()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether all connections together have too much under way."""
-        return self.bytes_under_way >= self.limits.bytes_in_all
+        slot.free()

@@ -10,6 +10,7 @@ from penstock.contract import ResolvedOperation
 from penstock.contract.credentials import Connection
 from penstock.contract.places import Place
 from penstock.errors import PipelineError
+from penstock.events.bindings.pulsar import Values
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.functions.build import invoker_of
 from penstock.pipeline.plan.route import FunctionKey, RoutePlan, SimpleKey
@@ -118,6 +119,7 @@ def stage_of(source: Source, pipeline: Pipeline, schemas: Schemas | None = None)
         reader=reader_of(source.routes) or read_cloud_events,
         checks=tuple(checks_of(source.routes, known)),
         unknown=tuple(_place_target(place, source, pipeline) for place in source.unknown),
+        servers=source.servers,
     )
 
 
@@ -136,11 +138,14 @@ def _target_of(
 ) -> Target:
     contract = pipeline.contract
     profile = profile_on(operation.protocol, contract, operation.channel, route.document.profile)
+    values, repeat = Values(route.document.values or "auto"), route.document.repeat_headers
     return Target(
         topic=str(operation.topic),
         sink=source.servers.index(operation.server),
-        writer=writer_of(operation, contract, schemas, profile),
+        writer=writer_of(operation, contract, schemas, profile, values, repeat),
         profile=profile,
+        values=values,
+        repeat_headers=repeat,
     )
 
 

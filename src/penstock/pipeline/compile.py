@@ -33,7 +33,7 @@ from penstock.pipeline.plan.route import (
     SimpleKey,
     Tombstones,
 )
-from penstock.pipeline.plan.sql import parse_sql, syntax_problem
+from penstock.pipeline.plan.sql import many_events_problem, parse_sql, syntax_problem
 from penstock.pipeline.pulsar import PULSAR, is_served
 from penstock.pipeline.typed.form import unwritable
 
@@ -41,6 +41,7 @@ __all__ = ["CompiledRoute", "Pipeline", "PipelineCheck", "check_pipeline", "load
 
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 _DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?\Z")
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
 _CONDITIONS: Final = ("where", "filter", "cesql", "sql")
 
 
@@ -79,7 +80,8 @@ def _contract(document: PipelineDocument, path: Path, report: Report) -> Contrac
     try:
         result = validate(where)
     except PenstockError as exc:
-        report.add(rules.NO_CONTRACT, document.at("contract"), path=document.contract, fix=str(exc))
+        node, name = document.at("contract"), document.contract
+        report.add(rules.NO_CONTRACT, node, path=name, problem=exc.what, fix=exc.next or "")
         return None
     if result.contract is None or result.errors:
         first = result.errors[0]
@@ -87,7 +89,8 @@ def _contract(document: PipelineDocument, path: Path, report: Report) -> Contrac
             rules.NO_CONTRACT,
             document.at("contract"),
             path=document.contract,
-            fix=f"{first.position}: {first.message}",
+            problem=f"{first.rule.id} {first.message}",
+            fix=f"penstock validate {where}; {first.position}",
         )
         return None
     return result.contract
@@ -129,18 +132,25 @@ class _Compiler:
             self.report.add(rules.NO_ROUTES, self.document.at("routes"))
         routes = [self._route(name, route) for name, route in self.document.routes.items()]
         whole = tuple(route for route in routes if route is not None)
-        refuse_loops(whole, self.report)
-        refuse_disagreement(whole, self.report)
-        return Pipeline(
+        pipeline = Pipeline(
             path=self.path,
             checkpoint=self.path.parent / self.document.checkpoint,
             engine=self.document.engine,
             contract=self.contract,
             routes=whole,
             context=self.context,
+            name=self._name(),
             on_data_loss=self.document.on_data_loss,
-            accept_differences=self.document.accept_differences,
         )
+        refuse_loops(pipeline, self.report)
+        refuse_disagreement(whole, self.report)
+        return pipeline
+
+    def _name(self) -> str | None:
+        name = self.document.name
+        if name is not None and not _NAME.fullmatch(name):
+            self.report.add(rules.BAD_NAME, self.document.at("name"), found=name[:60])
+        return name
 
     def _route(self, name: str, route: Route) -> CompiledRoute | None:
         receive = self._operation(route, "receive", route.receive, "receive")
@@ -181,6 +191,7 @@ class _Compiler:
                 bool(route.dialects) and receive is not None and receive.protocol != PULSAR,
                 "dialects are those of Pulsar, and it receives from elsewhere",
             ),
+            *_reading_rows(route, receive, targets),
             (
                 "profile",
                 route.profile is not None and all(target.protocol != PULSAR for target in targets),
@@ -288,9 +299,17 @@ class _Compiler:
         except InvalidExpression as exc:
             self._bad_expression(route, given[0], exc)
             return None
-        if route.sql is not None and (problem := syntax_problem(route.sql)) is not None:
-            self.report.add(rules.DOUBTFUL_SQL, route.at("sql"), problem=problem)
+        if route.sql is not None:
+            self._check_sql(route, route.sql)
         return Boolean(True)
+
+    def _check_sql(self, route: Route, text: str) -> None:
+        if (problem := syntax_problem(text)) is not None:
+            self.report.add(rules.DOUBTFUL_SQL, route.at("sql"), problem=problem)
+        elif (wrong := many_events_problem(text)) is not None:
+            self.report.add(
+                rules.BAD_EXPRESSION, route.at("sql"), field="sql", problem=wrong.what, fix=wrong.fix
+            )
 
     def _assignments(self, route: Route) -> Iterator[Assignment]:
         for attribute, expression in route.set.items():
@@ -342,6 +361,32 @@ class _Compiler:
         found = locate(name, [str(self.path.absolute().parent), *sys.path])
         if found.problem is not None:
             self.report.add(rules.NO_FUNCTION, node, name=name, problem=found.problem)
+
+
+def _reading_rows(
+    route: Route, receive: ResolvedOperation | None, targets: Sequence[ResolvedOperation]
+) -> Iterator[tuple[str, bool, str]]:
+    """Say what asks for a way of reading or writing that its topics do not have."""
+    from_pulsar = receive is not None and receive.protocol == PULSAR
+    to_pulsar = any(target.protocol == PULSAR for target in targets)
+    yield "dash", bool(route.dash) and from_pulsar, "dash is about headers of Kafka"
+    yield (
+        "keepCase",
+        bool(route.keep_case) and receive is not None and not from_pulsar,
+        "keepCase is about what is received from Pulsar",
+    )
+    yield (
+        "values",
+        route.values is not None and receive is not None and not (from_pulsar or to_pulsar),
+        "values are those of Pulsar's profile 0.1, and no topic is on Pulsar",
+    )
+    yield (
+        "repeatHeaders",
+        route.repeat_headers and route.mode == Mode.BINARY,
+        "repeatHeaders is about structured events, and the mode is binary",
+    )
+    for name, said in (("reading", route.reading), ("sniff", route.sniff)):
+        yield name, bool(said) and route.events == "plain", f"{name} is about CloudEvents, not plain records"
 
 
 _SIMPLE_KEYS: Final[Mapping[str, SimpleKey]] = {key.value: key for key in SimpleKey}

@@ -44,8 +44,9 @@ class Pipeline:
     contract: Contract
     routes: tuple[CompiledRoute, ...]
     context: Context | None = None
+    name: str | None = None
+    """As the file says; None: it has no name."""
     on_data_loss: str = "stop"
-    accept_differences: bool = False
     gateways: Mapping[str, Connection] = field(default_factory=dict)
     """How servers on Pulsar are reached, once that is known; see `job.gateways`."""
 

@@ -1,8 +1,9 @@
 """A dead letter: a CloudEvent that keeps the raw record it stands for, bit for bit, and says why.
 
-Its data is a JSON object: code, reason, route, attempt, origin (topic, partition, offset, timestamp) and
-record (key, value and headers in base64, null where it had none). `restore` gives the record back. A record
-that the dead-letter topic is too small for is null: the origin says where it can still be read.
+Its data is a JSON object: code, reason, route, attempt, origin (server, topic, partition, offset, timestamp)
+and record (key, value and headers in base64, null where it had none). `restore` gives the record back. A
+record that the dead-letter topic is too small for is null: the origin says where it can still be read.
+Older letters have no server in their origin; they are read as well.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ from penstock.record import KafkaRecord
 __all__ = ["TYPE", "DeadLetter", "dead_letter_event", "read_dead_letter", "restore", "source_of"]
 
 TYPE: Final = "io.penstock.deadletter"
+_MOST_REASONS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,22 @@ class DeadLetter:
     attempt: int = 1
     kept: bool = True
     """False if the record was too large to be kept: it is to be read at its origin."""
+    server: str | None = None
+    """The server, by its name in the contract, that the record was read from; None if that is not known."""
+
+    def also(self, reason: str, attempt: int) -> DeadLetter:
+        """Give the letter with one more reason, such as a second target that does not take the record."""
+        told = self.reason.split("; and ")
+        more = reason not in told and len(told) < _MOST_REASONS
+        text = f"{self.reason}; and {reason}" if more else self.reason
+        return replace(self, reason=text, attempt=max(self.attempt, attempt))
+
+    @property
+    def origin(self) -> str:
+        """Where the record was read, as text: [server/]topic/partition/offset."""
+        record = self.record
+        place = f"{record.topic}/{record.partition}/{record.offset}"
+        return f"{self.server}/{place}" if self.server else place
 
 
 def source_of(pipeline: str) -> str:
@@ -49,9 +67,12 @@ def source_of(pipeline: str) -> str:
 
 
 def dead_letter_event(letter: DeadLetter, pipeline: str) -> CloudEvent:
-    """Write a dead letter as an event; the same record and route give the same id in every run."""
+    """Write a dead letter as an event; the same record and route give the same id in every run.
+
+    The id is made of route, server, place and timestamp. Two clusters may have a topic of one name, and in a
+    topic that was deleted and made again other records have the same offsets.
+    """
     record = letter.record
-    place = f"{record.topic}/{record.partition}/{record.offset}"
     source = source_of(pipeline)
     data = {
         "code": letter.code,
@@ -59,6 +80,7 @@ def dead_letter_event(letter: DeadLetter, pipeline: str) -> CloudEvent:
         "route": letter.route,
         "attempt": letter.attempt,
         "origin": {
+            "server": letter.server,
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
@@ -68,10 +90,10 @@ def dead_letter_event(letter: DeadLetter, pipeline: str) -> CloudEvent:
     }
     attributes = {
         "specversion": "1.0",
-        "id": derived_id(letter.route or "", source, place),
+        "id": derived_id(letter.route or "", source, f"{letter.origin}@{record.timestamp}"),
         "source": source,
         "type": TYPE,
-        "subject": place,
+        "subject": f"{record.topic}/{record.partition}/{record.offset}",
         "datacontenttype": "application/json",
         "deadlettercode": letter.code,
     }
@@ -86,6 +108,8 @@ def read_dead_letter(event: CloudEvent) -> DeadLetter:
         raise InvalidEvent(f"an event of type {event.type[:60]!r} is no dead letter", attribute="type")
     try:
         data: Any = event.json()
+        _require(data, _DATA)
+        _require(data["origin"], _ORIGIN)
         return DeadLetter(
             record=_record(data["record"] or _NOTHING, data["origin"]),
             code=data["code"],
@@ -93,8 +117,9 @@ def read_dead_letter(event: CloudEvent) -> DeadLetter:
             route=data["route"],
             attempt=data["attempt"],
             kept=data["record"] is not None,
+            server=data["origin"].get("server"),
         )
-    except (KeyError, TypeError, ValueError, binascii.Error) as exc:
+    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as exc:
         raise InvalidEvent(f"the data of a dead letter cannot be read: {exc}", attribute="data") from exc
 
 
@@ -104,6 +129,23 @@ def restore(event: CloudEvent) -> KafkaRecord:
     if not letter.kept:
         raise InvalidEvent("this dead letter does not keep its record: it was too large", attribute="data")
     return letter.record
+
+
+_DATA: Final = {"code": str, "reason": str, "route": str | None, "attempt": int}
+_ORIGIN: Final = {
+    "server": str | None,
+    "topic": str | None,
+    "partition": int | None,
+    "offset": int | None,
+    "timestamp": int | None,
+}
+
+
+def _require(found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """Raise TypeError if a field is of another type; anybody may have written it."""
+    for name, kind in kinds.items():
+        if not isinstance(found.get(name), kind):
+            raise TypeError(f"{name} is no {kind}")
 
 
 _NOTHING: Final[Mapping[str, Any]] = {"key": None, "value": None, "headers": ()}
@@ -121,7 +163,7 @@ def _record(raw: Mapping[str, Any], origin: Mapping[str, Any]) -> KafkaRecord:
     return KafkaRecord(
         key=_bytes(raw["key"]),
         value=_bytes(raw["value"]),
-        headers=tuple((name, _bytes(value)) for name, value in raw["headers"]),
+        headers=tuple((str(name), _bytes(value)) for name, value in raw["headers"]),
         topic=origin["topic"],
         partition=origin["partition"],
         offset=origin["offset"],

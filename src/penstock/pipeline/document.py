@@ -94,6 +94,18 @@ class Route(Part):
     unknown_format: UnknownFormat | None = spec(_unknown_format)
     dialects: tuple[str, ...] | None = spec(list_of(one_of("sniffed", "bridged")))
     """What else is read as an event on Pulsar; None: as another route of the source says, or nothing."""
+    reading: str | None = spec(one_of("strict", "lenient"))
+    """How much is forgiven in what is read; None, here and below: as another route of the source says."""
+    sniff: bool | None = spec(boolean)
+    """Whether JSON that looks like an event is one, without any header or property of CloudEvents."""
+    dash: bool | None = spec(boolean)
+    """Whether `ce-` headers are read on Kafka, too."""
+    keep_case: bool | None = spec(boolean)
+    """Whether the case of extension names of profile 0.1 is kept."""
+    values: str | None = spec(one_of("auto", "json", "raw"))
+    """How properties of profile 0.1 say values, where they are read and where they are written."""
+    repeat_headers: bool = spec(boolean, default=False)
+    """Whether structured events are written with the headers of binary mode besides."""
     where: str | None = spec(text)
     filter: JsonValue = spec(any_value)
     cesql: str | None = spec(text)
@@ -117,21 +129,24 @@ class PipelineDocument(Part):
     """The whole file."""
 
     SPEC_NAME: ClassVar[str] = "a pipeline"
+    name: str | None = spec(text)
+    """What tells this pipeline from others of the same contract; part of the group of a loop."""
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "accept-differences": "remove it; Real-Time Mode is gone, engine: loop takes its place"
+    }
     contract: str = spec(text, default="asyncapi.yaml")
     checkpoint: str = spec(text, default=".penstock/checkpoints")
     engine: str = spec(one_of("auto", "fused", "columns", "loop"), default="auto")
     """Which engine runs the routes; `auto` takes the one that can do all routes of a source."""
     on_data_loss: str = spec(one_of("stop", "continue"), default="stop")
     """What to do if records are gone from a topic before they were read."""
-    accept_differences: bool = spec(boolean, name="accept-differences", default=False)
-    """Whether Real-Time Mode may decide a few records otherwise than micro-batches do."""
     routes: Mapping[str, Route] = spec(map_of(part(Route), named="a route"), required=True, default=NOTHING)
 
 
 def read_pipeline(path: Path, report: Report, raw: bytes | None = None) -> PipelineDocument | None:
     """Read the file; None if it cannot be read, and then the report says why."""
     try:
-        library = Library(path, report, Access(), raw)
+        library = Library(path, report, Access.configured(), raw)
     except CannotRead as exc:
         raise UsageError(f"cannot read {path}: {exc}", next="name a pipeline file") from exc
     if library.root is None:

@@ -7,7 +7,6 @@
 | arrow | whole Arrow batches by columns |
 | reference | one event at a time inside an Arrow batch: a part of the route has no column form |
 | columns | a condition in Spark's own SQL, over the events that Arrow decoded |
-| real-time | Spark's Real-Time Mode, if `--real-time` is given |
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from penstock.pipeline.arrow.evaluate import cannot as arrow_cannot
 from penstock.pipeline.assembly import Source, sources_of
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.job.choice import COLUMNS, chosen, fused_stops, guarantee
-from penstock.pipeline.job.realtime import stops
 from penstock.pipeline.plan.explain import path_text
 
 __all__ = ["Engine", "Explanation", "explanations"]
@@ -72,7 +70,6 @@ def _explained(route: CompiledRoute, source: Source, pipeline: Pipeline) -> Expl
         Engine(name="fused", runs=not unfused, stops=unfused),
         Engine(name="arrow", runs=not in_columns, stops=in_columns),
         *((Engine(name="columns", runs=True),) if route.sql is not None else ()),
-        _real_time(source, pipeline),
     )
     try:
         engine = chosen(pipeline.engine, source, pipeline)
@@ -90,13 +87,6 @@ def _explained(route: CompiledRoute, source: Source, pipeline: Pipeline) -> Expl
 def _by_columns(route: CompiledRoute) -> str:
     inside = "reference" if arrow_cannot(route.plan) else "arrow"
     return f"{inside} + columns" if route.sql is not None else inside
-
-
-def _real_time(source: Source, pipeline: Pipeline) -> Engine:
-    stopped = tuple(stops(source))
-    if not stopped and not pipeline.accept_differences:
-        stopped = ("accept-differences: true is not in the pipeline file",)
-    return Engine(name="real-time", runs=not stopped, stops=stopped)
 
 
 def _reads(route: CompiledRoute) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ __all__ = ["as_data", "as_mermaid", "as_text"]
 
 _OTHERWISE: Final[Mapping[str, str]] = {
     "fused": "can run exactly once: in Spark (--engine fused), or without it (--engine loop)",
-    "real-time": "can run in Real-Time Mode (--real-time)",
 }
 """What a route could be run by, too."""
 

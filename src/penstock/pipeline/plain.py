@@ -149,11 +149,30 @@ def _one_by_one(
     )
 
 
+def _says(headers: Headers, media_type: str | None) -> bool:
+    """Tell whether headers say nothing else of the content type than this."""
+    said = [value for name, value in headers if name.lower() == "content-type" and value is not None]
+    return not said or (media_type is not None and said[-1] == media_type.encode())
+
+
 @dataclass(frozen=True, slots=True)
 class PlainWriter:
     """Writes events as plain records: attributes are headers by the table of spec 004, the body is data."""
 
-    def __call__(self, event: CloudEvent, key: bytes | None, headers: Headers) -> KafkaRecord:
-        """Write one event; foreign headers come first, because of equal names the last counts."""
+    def __call__(
+        self,
+        event: CloudEvent,
+        key: bytes | None,
+        headers: Headers,
+        *,
+        null_value: bool = False,
+        came: Headers | None = None,
+    ) -> KafkaRecord:
+        """Write one event, without data as a null value; a plain record that was not changed is as it `came`.
+
+        Foreign headers come first, because of equal names the last counts.
+        """
+        if came is not None and _says(came, event.datacontenttype):
+            return KafkaRecord(key=key, value=event.data_bytes, headers=came)
         shown = Event.from_cloudevent(event, headers=headers)
         return KafkaRecord(key=key, value=shown.body, headers=_pairs(shown.header_fields))

@@ -12,8 +12,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.events import CloudEvent
-from penstock.events.bindings.pulsar import Profile
+from penstock.events.bindings.pulsar import Profile, Values
+from penstock.events.reading import Mode
 from penstock.pipeline.arrow.batch import EventColumns
+from penstock.pipeline.arrow.bindings import Binding, binding_of
 from penstock.record import Headers, KafkaRecord
 
 __all__ = ["Checker", "Invoked", "Invoker", "Reader", "Receipt", "Routed", "Target", "Writer"]
@@ -39,8 +41,20 @@ class Checker(Protocol):
 class Writer(Protocol):
     """Makes a record of an event, in another way than the binding's two modes; CannotEncode if it cannot."""
 
-    def __call__(self, event: CloudEvent, key: bytes | None, headers: Headers) -> KafkaRecord:
-        """Write one event."""
+    def __call__(
+        self,
+        event: CloudEvent,
+        key: bytes | None,
+        headers: Headers,
+        *,
+        null_value: bool = False,
+        came: Headers | None = None,
+    ) -> KafkaRecord:
+        """Write one event.
+
+        `null_value` says that it came with a null value, which stays one. `came` are all headers of the plain
+        record that the event is, if nothing of it was changed since.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +67,16 @@ class Target:
     """None: CloudEvents in the route's mode."""
     profile: Profile | None = None
     """How CloudEvents are written on Pulsar; None: the topic is on Kafka."""
+    values: Values = Values.AUTO
+    """How a property of profile 0.1 says a value."""
+    repeat_headers: bool = False
+    """Whether structured events have the headers of binary mode besides (Kafka 3.3.3, spec 002 3.2.2)."""
     limit: int | None = None
     """The topic's max.message.bytes, if it is known: a record that is larger becomes a dead letter."""
+
+    def binding(self, mode: Mode) -> Binding:
+        """Give the binding that writes CloudEvents here in a content mode."""
+        return binding_of(self.profile, mode, self.values, self.repeat_headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

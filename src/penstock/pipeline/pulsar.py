@@ -14,7 +14,8 @@ from penstock.contract.connections import connect_server
 from penstock.contract.credentials import Connection
 from penstock.contract.profiles import profile_of
 from penstock.errors import ConfigError, UsageError
-from penstock.events.bindings.pulsar import Profile, PulsarBinding
+from penstock.events.bindings.pulsar import Profile, PulsarBinding, Values
+from penstock.events.reading import Level
 from penstock.pipeline.arrow.batch import EventColumns
 from penstock.pipeline.arrow.bindings import PulsarRecords
 from penstock.pipeline.arrow.decode import decode_batch
@@ -45,6 +46,11 @@ class PulsarReader:
     """Also JSON that looks like an event, without any property (A8)."""
     bridged: bool = False
     """Values of `ce_*` are base64, as pulsar-io-kafka copies them (A17)."""
+    level: Level = Level.STRICT
+    keep_case: bool = False
+    """The case of 0.1 extension names is kept in the extension `extensionnames`."""
+    values: Values = Values.AUTO
+    """How the text of a 0.1 property stands for a value (A4)."""
 
     @classmethod
     def of(cls, dialects: Collection[str]) -> PulsarReader:
@@ -52,12 +58,15 @@ class PulsarReader:
         unknown = set(dialects) - set(DIALECTS)
         if unknown:
             raise UsageError(f"there is no dialect {min(unknown)!r:.40}", next=f"use {' or '.join(DIALECTS)}")
-        return cls(**{name: name in dialects for name in DIALECTS})
+        return cls(sniffed="sniffed" in dialects, bridged="bridged" in dialects)
 
     def __call__(self, batch: pa.RecordBatch) -> EventColumns:
         """Give the events, one row a record."""
-        binding = PulsarRecords(pulsar=PulsarBinding(sniff=self.sniffed, bridged=self.bridged))
-        return decode_batch(batch.column("value"), batch.column("headers"), binding)
+        pulsar = PulsarBinding(
+            sniff=self.sniffed, bridged=self.bridged, keep_case=self.keep_case, values=self.values
+        )
+        binding = PulsarRecords(pulsar=pulsar)
+        return decode_batch(batch.column("value"), batch.column("headers"), binding, self.level)
 
 
 def profile_on(protocol: str, contract: Contract, channel: str, said: str | None = None) -> Profile | None:

@@ -13,7 +13,7 @@ def _rule(id: str, message: str, why: str, fix: str, severity: Severity = Severi
 
 NO_CONTRACT = _rule(
     "PK510",
-    "the contract {path} cannot be used",
+    "the contract {path} cannot be used: {problem}",
     "Routes go from one operation of a contract to others; without it they mean nothing.",
     "name an AsyncAPI document that penstock validate finds no error in",
 )
@@ -43,9 +43,9 @@ TWO_CONDITIONS = _rule(
 )
 LOOP = _rule(
     "PK515",
-    "route {route} sends to {topic}, which leads back to what it receives from",
-    "An event would travel in a circle for ever.",
-    "send to another channel, or break the circle",
+    "route {route} {kind} to {topic}, which leads back to what it receives from: {circle}",
+    "A record would travel in a circle for ever; a dead letter grows with each round.",
+    "name another channel in one of these places",
 )
 NO_DEAD_LETTERS = _rule(
     "PK516",
@@ -108,6 +108,12 @@ DOUBTFUL_SQL = _rule(
     "correct the expression, or leave it if Spark takes it",
     Severity.WARNING,
 )
+BAD_NAME = _rule(
+    "PK526",
+    "{found} is no name of a pipeline",
+    "The name is part of the names of consumer groups.",
+    "use at most 100 letters, digits, dots, hyphens and underscores",
+)
 
 RULES = (
     NO_CONTRACT,
@@ -126,4 +132,5 @@ RULES = (
     NO_TARGET_FORMAT,
     NO_FUNCTION,
     DOUBTFUL_SQL,
+    BAD_NAME,
 )

@@ -68,7 +68,7 @@ def read_test(path: Path) -> SampleTest:
     """Read a test file; UsageError for the first thing that is wrong with it."""
     report = Report()
     try:
-        library = Library(path, report, Access())
+        library = Library(path, report, Access.configured())
     except CannotRead as exc:
         raise UsageError(f"cannot read {path}: {exc}", next="name a test file") from exc
     found: Any = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,7 +22,7 @@ from penstock.pipeline.spark_home import lean_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_MASTER", "SETTINGS", "is_local", "spark_session"]
+__all__ = ["DEFAULT_MASTER", "SETTINGS", "is_local", "java_has_ended", "spark_session"]
 
 DEFAULT_MASTER = "local[*,4]"
 """All cores, and four tries of a task: a broker that restarts must not end the job."""
@@ -111,21 +112,56 @@ def spark_session(
     except ImportError:
         raise MissingExtra("spark", "pyspark", purpose="a pipeline") from None
     _prepare_environment(sys.executable if is_local(master) else worker_python or "python3")
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, (value, _) in SETTINGS.items():
-        if is_local(master) or key not in _LOCAL_ONLY:
-            builder = builder.config(key, value)
-    builder = builder.config("spark.jars", ",".join(map(str, ensure(["spark"])["spark"])))
     quick = classes.java_options() if java_options is None else java_options
     flags = (f"-Dlog4j2.configurationFile={_log4j2()}", *quick, *(_LIGHT if light else ()))
-    builder = builder.config("spark.driver.extraJavaOptions", shlex.join(flags))
-    for key, value in (settings or {}).items():
+    chosen = {
+        "spark.app.name": name,
+        "spark.master": master,
+        **{key: value for key, (value, _) in SETTINGS.items() if is_local(master) or key not in _LOCAL_ONLY},
+        "spark.jars": ",".join(map(str, ensure(["spark"])["spark"])),
+        "spark.driver.extraJavaOptions": shlex.join(flags),
+        **(settings or {}),
+    }
+    builder = SparkSession.builder
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     with quiet_start(), _planners_know(package), lean_spark() if is_local(master) else nullcontext():
+        _launch_apart(chosen)
         session = builder.getOrCreate()
     if package is not None:
         session.sparkContext.addPyFile(str(package))
     return session
+
+
+def _launch_apart(chosen: Mapping[str, str]) -> None:
+    """Start Java in a session of its own, if there is none yet.
+
+    A signal to our process group, as `timeout` and a terminal send it, is for us: we end Java when the batch
+    that runs is written. Java ends by itself when the pipe to us breaks.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf()
+        for key, value in chosen.items():
+            conf.set(key, value)
+        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def java_has_ended(seconds: float) -> bool:
+    """Wait so long for Spark's Java process to end; say whether it has."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _prepare_environment(worker_python: str) -> None:

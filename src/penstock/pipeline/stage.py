@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -20,18 +21,18 @@ from penstock.events import CloudEvent, absent
 from penstock.events.reading import Mode as EventMode
 from penstock.events.reading import Verdict as Reading
 from penstock.pipeline.arrow.batch import EventColumns
-from penstock.pipeline.arrow.bindings import binding_of
 from penstock.pipeline.arrow.cells import mask_of
 from penstock.pipeline.arrow.decode import CODES, decode_batch
 from penstock.pipeline.arrow.departure import Departure, depart
 from penstock.pipeline.arrow.encode import event_at, events_of
-from penstock.pipeline.arrow.route import Kept, Routing, count_expired, route_batch
+from penstock.pipeline.arrow.route import Kept, Routing, changed_rows, route_batch
 from penstock.pipeline.deadletter import DeadLetter, dead_letter_event
 from penstock.pipeline.outgoing import COUNTERS, OUTPUT, OUTPUT_DDL, Outgoing
+from penstock.pipeline.plain import PlainReader
 from penstock.pipeline.plan.route import Mode, RoutePlan
 from penstock.pipeline.plan.verdict import EXPIRED, KEEP, REASONS, UNMATCHED, Decision, Verdict
 from penstock.pipeline.ports import Checker, Invoked, Invoker, Reader, Routed, Target
-from penstock.pipeline.reference.route import is_expired, route_event, route_null
+from penstock.pipeline.reference.route import route_event, route_null
 from penstock.pipeline.size import batch_bytes, fits
 from penstock.record import Headers, KafkaRecord
 
@@ -79,7 +80,10 @@ class _Leaving:
     routed: Routed
     structured: bool
     null_value: bool
+    """Whether its record came with a null value, which stays one in either mode."""
     row: int
+    came: Headers | None = None
+    """All headers of the plain record that it is, if nothing of it was changed."""
 
 
 @dataclass(slots=True)
@@ -87,6 +91,8 @@ class _Rows(Outgoing):
     """The records that a batch becomes, and the events that wait for a function, by route."""
 
     waiting: dict[str, list[_Leaving]] = field(default_factory=dict)
+    dead: dict[tuple[str | None, int], tuple[Target, DeadLetter]] = field(default_factory=dict)
+    """The letter of each route (None: before any) and row; it is written when all its reasons are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +107,13 @@ class Stage:
     checks: tuple[Checker, ...] = ()
     unknown: tuple[Target, ...] = ()
     """Where structured events of an unregistered format go unchanged; none: to the dead letters."""
+    servers: tuple[str, ...] = ()
+    """The names of the clusters, by the number of their sink; the first is that of the source."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether plain records are read."""
+        return isinstance(self.reader, PlainReader)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do what `mapInArrow` asks for."""
@@ -130,6 +143,7 @@ class Stage:
         for row in np.flatnonzero(mask_of(events.rejected)).tolist():
             self._not_an_event(events.code[row].as_py(), events.reason[row].as_py(), batch, row, rows)
         self._invoke(batch, rows)
+        self._write_letters(rows)
         return rows
 
     def _asked(self, routing: Routing, number: int, batch: pa.RecordBatch) -> Routing:
@@ -151,16 +165,19 @@ class Stage:
     ) -> None:
         """Send what a route certainly keeps."""
         kept = routing.kept
-        rows.counts["n_expired"] += int(routing.expired.sum()) + count_expired(kept.events, now)
+        rows.counts["n_expired"] += int(routing.expired.sum())
         if not len(kept.rows):
             return
         if route.invoker is not None or any(target.writer is not None for target in route.targets):
             self._as_objects(route, kept, events, batch, rows)
             return
         buried: set[int] = set()
-        for profile in dict.fromkeys(target.profile for target in route.targets):
-            targets = [target for target in route.targets if target.profile is profile]
-            for departure in depart(kept, route.plan, profile):
+        alike: dict[object, list[Target]] = {}
+        for target in route.targets:
+            form = target.profile, target.values, target.repeat_headers
+            alike.setdefault(form, []).append(target)
+        for targets in alike.values():
+            for departure in depart(kept, route.plan, targets[0].binding):
                 self._send_columns(route, targets, departure, batch, rows, buried)
 
     def _as_objects(
@@ -181,11 +198,25 @@ class Stage:
             origins,
             kept.events.structured.to_pylist(),
             _places(batch, picked),
+            self._unchanged(route.plan, kept, events, batch, picked),
         )
-        for row, event, key, foreign, origin, structured, record in zip(*columns, strict=True):
+        for row, event, key, foreign, origin, structured, record, came in zip(*columns, strict=True):
             routed = Routed(event=event, key=key, headers=_pairs(foreign), record=record, origin=origin)
-            null = event.data is absent and not route.plan.writes_no_data_as_event
-            self._leave(route, _Leaving(routed, structured, null, row), batch, rows)
+            came_null = event.data is absent and not structured
+            null = came_null and not route.plan.writes_no_data_as_event
+            self._leave(route, _Leaving(routed, structured, null, row, came), batch, rows)
+
+    def _unchanged(
+        self, plan: RoutePlan, kept: Kept, events: EventColumns, batch: pa.RecordBatch, rows: pa.IntegerArray
+    ) -> Iterable[Headers | None]:
+        """Give the headers of plain records that the route does not change; None for all others."""
+        if not self.is_plain:
+            return repeat(None, len(rows))
+        changed = changed_rows(plan, events.take(rows), kept.events)
+        headers = batch.column("headers").take(rows).to_pylist()
+        return [
+            None if other else _pairs(each) for each, other in zip(headers, changed.tolist(), strict=True)
+        ]
 
     def _send_columns(
         self,
@@ -234,10 +265,9 @@ class Stage:
             if not routing.slow[row]:
                 matched |= not routing.unmatched[row]
                 continue
-            found = route_event(route.plan, event, key=record.key, now=now)
+            found = route_event(route.plan, event, key=record.key, now=now, structured=structured)
             matched |= found.verdict != UNMATCHED
             for output in found.outputs:
-                rows.counts["n_expired"] += is_expired(event, now)
                 routed = Routed(
                     event=output.event,
                     key=output.key,
@@ -245,7 +275,9 @@ class Stage:
                     record=record,
                     origin=(event.source, event.id),
                 )
-                self._leave(route, _Leaving(routed, structured, output.null_value, row), batch, rows)
+                came = record.headers if self.is_plain and output.event is event else None
+                leaving = _Leaving(routed, structured, output.null_value, row, came)
+                self._leave(route, leaving, batch, rows)
             self._account(route, found.verdict, batch, row, rows)
         rows.counts["n_unmatched"] += not matched
 
@@ -267,9 +299,12 @@ class Stage:
         self, route: StageRoute, leaving: _Leaving, invoked: Invoked, batch: pa.RecordBatch, rows: _Rows
     ) -> None:
         for number, event in enumerate(invoked.events):
-            null = event.data is absent and not route.plan.writes_no_data_as_event
+            null = leaving.null_value and event.data is absent
             routed = _as_emitted(leaving.routed, invoked, number)
-            self._write(route, event, _Leaving(routed, leaving.structured, null, leaving.row), batch, rows)
+            kept = routed.headers == leaving.routed.headers and event == leaving.routed.event
+            came = leaving.came if leaving.came is not None and kept else None
+            left = _Leaving(routed, leaving.structured, null, leaving.row, came)
+            self._write(route, event, left, batch, rows)
         if invoked.code is not None:
             self._bury(route, invoked.code, invoked.reason, batch, leaving.row, rows, invoked.attempts)
         elif not invoked.events:
@@ -278,7 +313,7 @@ class Stage:
         rows.counts["n_unfollowed"] += invoked.unfollowed
         if invoked.receipt is not None:
             target = invoked.receipt.target
-            binding = binding_of(target.profile, EventMode.BINARY)
+            binding = target.binding(EventMode.BINARY)
             rows.add(target, binding.encode(invoked.receipt.event), leaving.row)
 
     def _write(
@@ -286,16 +321,22 @@ class Stage:
     ) -> None:
         routed, asked = leaving.routed, route.plan.mode
         wanted = asked is Mode.STRUCTURED or (asked is Mode.KEEP and leaving.structured)
-        # A tombstone stays one: no data is a null value, which only binary mode can say.
+        # A tombstone stays one: a null value is an event without data, which only binary mode can say.
         mode = EventMode.STRUCTURED if wanted and not leaving.null_value else EventMode.BINARY
         refused: CannotEncode | None = None
         for target in route.targets:
             try:
                 if target.writer is None:
-                    binding = binding_of(target.profile, mode)
+                    binding = target.binding(mode)
                     record = binding.encode(event, key=routed.key, headers=routed.headers)
                 else:
-                    record = target.writer(event, routed.key, routed.headers)
+                    record = target.writer(
+                        event,
+                        routed.key,
+                        routed.headers,
+                        null_value=leaving.null_value,
+                        came=leaving.came,
+                    )
             except CannotEncode as exc:
                 refused = refused or exc
             else:
@@ -366,15 +407,32 @@ class Stage:
         rows: _Rows,
         attempt: int = 1,
     ) -> None:
+        """Put a record aside: one letter for each record and route, whatever the number of reasons."""
         name, target = (route.plan.name, route.dead) if route else (None, self.dead)
-        letter = DeadLetter(record=_record(batch, row), code=code, reason=reason, route=name, attempt=attempt)
-        binding = binding_of(target.profile, EventMode.BINARY)
-        written = binding.encode(dead_letter_event(letter, self.pipeline), key=letter.record.key)
-        if not fits(written, target.limit):
-            # A dead letter that cannot be written would stop the job: this one says where the record is.
-            written = binding.encode(dead_letter_event(replace(letter, kept=False), self.pipeline))
-        rows.add(target, written, row)
-        rows.counts["n_dead"] += 1
+        known = rows.dead.get((name, row))
+        if known is None:
+            server = self.servers[0] if self.servers else None
+            letter = DeadLetter(
+                record=_record(batch, row),
+                code=code,
+                reason=reason,
+                route=name,
+                attempt=attempt,
+                server=server,
+            )
+            rows.counts["n_dead"] += 1
+        else:
+            letter = known[1].also(reason, attempt)
+        rows.dead[name, row] = (target, letter)
+
+    def _write_letters(self, rows: _Rows) -> None:
+        for (_, row), (target, letter) in rows.dead.items():
+            binding = target.binding(EventMode.BINARY)
+            written = binding.encode(dead_letter_event(letter, self.pipeline), key=letter.record.key)
+            if not fits(written, target.limit):
+                # A dead letter that cannot be written would stop the job: this one says where the record is.
+                written = binding.encode(dead_letter_event(replace(letter, kept=False), self.pipeline))
+            rows.add(target, written, row)
 
 
 def _as_emitted(routed: Routed, invoked: Invoked, number: int) -> Routed:

@@ -99,8 +99,8 @@ def try_out(
 def sample_record(sample: Sample) -> KafkaRecord:
     """Give a sample as the record that carries it; UsageError if it is none.
 
-    A mapping is an event in the JSON format; `{event: ..., key: ...}` is one with the key of its record; with
-    `value` or `headers` it is a record as `penstock event` writes it.
+    A mapping is an event in the JSON format; `{event: ..., key: ..., headers: ...}` is one with key and
+    headers of its record; otherwise with `value` or `headers` it is a record as `penstock event` writes it.
 
     >>> sample_record({"event": {"id": "1", "source": "/", "type": "t"}, "key": "k"}).key
     b'k'
@@ -109,14 +109,25 @@ def sample_record(sample: Sample) -> KafkaRecord:
         return sample
     if isinstance(sample, CloudEvent):
         return KafkaBinding().encode(sample)
+    if "event" in sample:
+        if not isinstance(sample["event"], Mapping) or sample.keys() - {"event", "key", "headers"}:
+            raise UsageError(
+                "a sample is an event or a record", next="write it as {event: {...}, key: text, headers: ...}"
+            )
+        try:
+            beside = read_kafka({name: sample[name] for name in ("key", "headers") if name in sample})
+        except UsageError as exc:
+            raise UsageError(f"a sample has no legal key or headers: {exc.what}", next=exc.next) from exc
+        return _event_record(sample["event"], beside)
     if "value" in sample or "headers" in sample:
         return read_kafka(sample)
-    key, members = sample.get("key"), sample.get("event", sample)
-    if not isinstance(members, Mapping) or not (key is None or isinstance(key, str)):
-        raise UsageError("a sample is an event or a record", next="write it as {event: {...}, key: text}")
+    return _event_record(sample, KafkaRecord())
+
+
+def _event_record(members: Mapping[str, Any], beside: KafkaRecord) -> KafkaRecord:
     try:
         event = FORMATS.named("json").decode(dumps({"specversion": "1.0", **members}))
-        return KafkaBinding().encode(event, key=None if key is None else key.encode())
+        return KafkaBinding().encode(event, key=beside.key, headers=beside.headers)
     except (EventError, ValueError) as exc:
         raise UsageError(f"a sample is no event: {exc}", next="give it id, source and type") from exc
 

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.errors import MissingExtra
 from penstock.wire.buffer import Buffer
 
-__all__ = ["CannotInflate", "OutputTooLarge", "codec", "inflate_into"]
+__all__ = ["CannotInflate", "OutputTooLarge", "codec", "inflate_into", "inflate_slice"]
 
 
 class CannotInflate(Exception):
@@ -36,9 +36,13 @@ def codec(name: str) -> Any:
 def inflate_into(inflate: Callable[[Any, Any], int], data: Buffer, limit: int) -> memoryview:
     """Inflate into an output of `limit` bytes, of which only what is written is ever touched."""
     output = np.empty(limit, np.uint8)
+    return output.data[: inflate_slice(inflate, data, output)]
+
+
+def inflate_slice(inflate: Callable[[Any, Any], int], data: Buffer, output: Any) -> int:
+    """Inflate into the beginning of an output; give how many bytes were written."""
     try:
-        size = inflate(data, output)
+        return int(inflate(data, output))
     except Exception as exc:
         kind = OutputTooLarge if any(sign in str(exc) for sign in _FULL) else CannotInflate
         raise kind(str(exc)) from exc
-    return output.data[:size]

@@ -26,7 +26,9 @@ C_SHAPE = 6
 """Where in the pool the names of the headers stand that the record before had."""
 C_HEADS = 7
 """Where in the pool the heads of its extensions stand."""
-C_HEAD = 8
+C_RESPELLED = 8
+"""Whether headers are read in other spellings than the binding's: those that may be ours are not certain."""
+C_HEAD = 9
 
 # A route.
 R_GUARD = 0
@@ -67,15 +69,16 @@ T_NUMBER = 0
 T_LIMIT = 1
 T_TARGET = 2
 
-# A change: the attribute, its number in core or -1, its head, the value, and whether a null leaves the
-# attribute as it is.
+# A change: the attribute, its number in core or -1, its head, the value, whether a null leaves the attribute
+# as it is, and whether the value is an attribute under its new name, which keeps its style.
 G_NAME = 0
 G_NAME_SIZE = 1
 G_CORE = 2
 G_HEAD = 3
 G_VALUE = 4
 G_NULL_KEEPS = 5
-G_CHANGE = 6
+G_RENAMED = 6
+G_CHANGE = 7
 
 # A value: how many parts, then the parts: a kind and two numbers.
 P_PART = 3
@@ -308,6 +311,8 @@ I_COMPARE_BOOLEAN = 19
 I_BOOLEAN_IS_NULL = 20
 I_COMPARE_CORE = 21
 """An attribute of core, by number, against a constant: the comparison, then the constant."""
+I_COALESCE = 22
+"""The left boolean, or the right one if that is null."""
 
 # The six comparisons, as sets of the signs that they accept: 1 less, 2 equal, 4 greater.
 LESS = 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -102,6 +104,68 @@ def test_a_broker_that_keeps_silent_is_given_up(broker: Any, open_cluster: Open)
     with pytest.raises(Unreachable, match="does not answer"):
         open_cluster(broker, **QUICK).partitions("t")
     assert time.monotonic() - began < 5
+
+
+def test_a_login_has_the_time_of_the_connect_and_no_more(broker: Any, open_cluster: Open) -> None:
+    # Each answer comes in time for a request, and all of them together too late for the login.
+    def slowly(answer: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+        def answered(body: bytes) -> bytes:
+            time.sleep(0.4)
+            return answer(body)
+
+        return answered
+
+    broker.answers[VERSIONS] = slowly(lambda _: broker.versions())
+    broker.answers[HANDSHAKE] = slowly(lambda _: struct.pack(">hi", 0, 0))
+    broker.answers[AUTHENTICATE] = slowly(lambda _: struct.pack(">hhiq", 0, -1, 0, 0))
+    login = {"mechanism": "PLAIN", "username": "u", "password": "p", "request_timeout": 30.0}
+    patient = open_cluster(broker, **login, connect_timeout=30.0, deadline=0.0)
+    assert patient.cluster_id == "cluster"
+    hasty = open_cluster(broker, **login, connect_timeout=1.0, deadline=0.0)
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="does not answer"):
+        assert hasty.cluster_id
+    assert time.monotonic() - began < 15
+
+
+def test_a_connection_outlives_the_time_of_its_login(broker: Any, open_cluster: Open) -> None:
+    def slowly(_: bytes) -> bytes:
+        time.sleep(0.1)
+        return bytes(broker.metadata())
+
+    broker.answers[METADATA] = slowly
+    cluster = open_cluster(broker, connect_timeout=1.0)
+    began = time.monotonic()
+    while time.monotonic() - began < 1.3:
+        assert cluster.partitions("t", refresh=True) == 2
+    assert broker.count(VERSIONS) == 1
+
+
+def test_a_broker_that_never_logs_anybody_in_is_given_up_in_time(broker: Any, open_cluster: Open) -> None:
+    broker.raw = lambda correlation, body: b""
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="does not answer"):
+        assert open_cluster(broker, connect_timeout=0.5, request_timeout=60.0, deadline=0.0).cluster_id
+    assert time.monotonic() - began < 30
+
+
+def test_a_large_request_is_sent_where_the_system_has_no_hint_for_more() -> None:
+    code = (
+        "import socket; del socket.MSG_MORE\n"
+        "from penstock.brokers.kafka_raw.address import Address\n"
+        "from penstock.brokers.kafka_raw.calls import PRODUCE\n"
+        "from penstock.brokers.kafka_raw.connection import Connection\n"
+        "from penstock.brokers.kafka_raw.settings import Settings\n"
+        "ours, theirs = socket.socketpair()\n"
+        "connection = Connection(ours, Address('h', 1), Settings(bootstrap=(Address('h', 1),)))\n"
+        "connection.send(PRODUCE, (bytes(40_000), bytes(40_000)))\n"
+        "connection.close()\n"
+        "print(sum(map(len, iter(lambda: theirs.recv(65536), b''))))"
+    )
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 80_000
 
 
 def test_nobody_there_is_told_with_the_address(open_cluster: Open) -> None:

@@ -219,6 +219,27 @@ def test_output_and_offsets_come_together_or_not_at_all(
     assert foreign_read(kafka, topic, 3) == {0: [b"a", b"c"], 1: [b"b"]}
 
 
+def test_what_is_committed_so_far_is_told_beside_an_open_transaction(
+    kafka: Kafka, cluster: Cluster, new_topic: Topic
+) -> None:
+    import confluent_kafka
+
+    topic, group = new_topic(kafka), f"g-{new_topic(kafka)}"
+    marks = GroupOffsets(cluster, group)
+    marks.commit({(topic, 0): GroupOffset(1, "so far")})
+    where = {"bootstrap.servers": kafka.bootstrap}
+    consumer = confluent_kafka.Consumer({**where, "group.id": group})
+    left = confluent_kafka.Producer({**where, "transactional.id": f"id-{topic}"})
+    left.init_transactions(30)
+    left.begin_transaction()
+    offsets = [confluent_kafka.TopicPartition(topic, 0, 9)]
+    left.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
+    assert marks.committed(topic, stable=False) == {0: GroupOffset(1, "so far")}
+    left.abort_transaction(30)
+    assert marks.committed(topic) == {0: GroupOffset(1, "so far")}
+    consumer.close()
+
+
 def test_a_new_producer_fences_the_old_one_and_ends_what_it_left(
     kafka: Kafka, cluster: Cluster, new_topic: Topic, body_of: Body, keep: Keep, read_all: ReadAll
 ) -> None:

@@ -279,6 +279,26 @@ def test_the_window_bounds_what_is_under_way(run: Any, fake: Any, hasty: Options
     run(main)
 
 
+def test_who_waits_for_room_alone_can_look_before_he_sends(
+    run: Any, fake: Any, hasty: Options, send: Any
+) -> None:
+    fake.on[B.SEND] = lambda body, writer: None
+
+    async def main() -> None:
+        options = replace(hasty, window_entries=2, send_timeout=0.3, stall_timeout=10)
+        async with fake, PulsarClient(fake.url, options=options) as client:
+            producer = await client.producer(TOPIC)
+            sent = [await send(producer, b"x") for _ in range(2)]
+            async with asyncio.timeout(5):
+                await producer.room(1)
+            # The time-out made the room: that everything failed is known when the wait ends.
+            assert all(isinstance(receipt.exception(), Unreachable) for receipt in sent)
+            await producer.room(1)
+            assert producer.pending == 0
+
+    run(main)
+
+
 def test_a_cancelled_wait_does_not_disturb_the_others(run: Any, fake: Any, hasty: Options, send: Any) -> None:
     async def main() -> None:
         async with fake, PulsarClient(fake.url, options=hasty) as client:
@@ -295,8 +315,12 @@ def test_an_entry_that_is_too_large(run: Any, fake: Any, hasty: Options, send: A
     async def main() -> None:
         async with fake, PulsarClient(fake.url, options=hasty) as client:
             producer = await client.producer(TOPIC)
-            with pytest.raises(ClusterError, match="too large"):
+            with pytest.raises(PulsarRefused, match="too large") as refused:
                 await send(producer, bytes(1 << 20))
+            assert (refused.value.server_error, refused.value.retriable) == (
+                ServerError.NOT_ALLOWED_ERROR,
+                False,
+            )
             assert (await (await send(producer, b"y"))).sequence_id == 0
 
     run(main)

@@ -147,6 +147,7 @@ class Members(RuleBasedStateMachine):
     def commits(self, data: st.DataObject) -> None:
         client = self._pick(data)
         error = check_commit(self.group, self._who(client))
+        assert error == self._expected_of_commit(client)
         if error:
             return
         for partition, offset in client.positions.items():
@@ -203,6 +204,26 @@ class Members(RuleBasedStateMachine):
         assert self.waiting == {}
         assert self.group.members == {} and self.group.pending == {}
         assert self.group.state is State.EMPTY
+
+    def _expected_of_commit(self, client: Client) -> ErrorCode:
+        """Who must be able to commit, and what everybody else hears."""
+        group, state = self.group, self.group.state
+        if state is State.EMPTY and client.generation < 0:
+            return ErrorCode.NONE
+        if client.generation < 0 and not client.member_id and client.instance is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member = group.members.get(client.member_id)
+        if client.instance is not None:
+            owner = group.statics.get(client.instance)
+            if owner is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if owner != client.member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        elif member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if client.generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.REBALANCE_IN_PROGRESS if state is State.COMPLETING else ErrorCode.NONE
 
     # How clients work
 

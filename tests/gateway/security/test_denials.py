@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.brokers.pulsar import is_denied
+from penstock.brokers.pulsar import Creation, is_denied
 from penstock.brokers.pulsar.refusal import refusal
 from penstock.brokers.rest import Answer, Rest
 from penstock.errors import AccessDenied, ApiError, ClusterError, Unreachable
@@ -32,8 +32,12 @@ class FakePulsar:
             raise refusal(ServerError.AUTHORIZATION_ERROR, "Client is not authorized to Lookup")
         return 2
 
-    async def policy(self, topic: str, name: str) -> None:
+    async def policy(self, topic: str, name: str, *, applied: bool = False) -> None:
         self._admin("policy")
+
+    async def properties(self, topic: str) -> dict[str, str]:
+        self._admin("properties")
+        return {}
 
     async def stats(self, topic: str, *, internal: bool) -> dict[str, Any]:
         assert internal and topic.endswith("-partition-0")
@@ -45,8 +49,9 @@ class FakePulsar:
 
     partitioned_topics = topics
 
-    async def create_topic(self, topic: str, partitions: int) -> None:
+    async def create_partitioned_topic(self, topic: str, partitions: int, properties: Any) -> Creation:
         self._admin("create")
+        return Creation.CREATED
 
     async def delete_topic(self, topic: str, *, partitioned: bool, force: bool) -> None:
         self._admin("delete")
@@ -117,6 +122,17 @@ def test_compaction_is_seen_without_the_right_to_read_policies(cursors: Any, com
         pulsar = FakePulsar()
         pulsar.denies, pulsar.cursors = {"policy"}, cursors
         assert await topics_of(pulsar).is_compacted("orders") is compacted
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_whose_properties_are_denied_has_an_id_all_the_same() -> None:
+    async def scenario() -> None:
+        pulsar = FakePulsar()
+        pulsar.denies = {"properties"}
+        found = await topics_of(pulsar).get("orders")
+        assert found is not None
+        assert found.topic_id == Names().topic_id("persistent://acme/shop/orders")
 
     asyncio.run(scenario())
 

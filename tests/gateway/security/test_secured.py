@@ -229,6 +229,24 @@ def test_plain_with_the_roles_own_rights(world: World) -> None:
     assert f"//{SHOP}/billing" not in world.subscriptions(f"{SHOP}/orders-partition-0")
 
 
+@pytest.mark.parametrize("role", ["reader", "writer", f"{ACME}-admin"], ids=["reader", "writer", "admin"])
+def test_every_role_may_read_the_id_of_a_topic(world: World, role: str) -> None:
+    """So all are told the same one, with whatever rights it is read."""
+    from penstock.brokers.pulsar import Admin
+    from penstock.config import Secret
+    from penstock.gateway.pulsar.topic_ids import ID_PROPERTY
+
+    tls = tls_context(ca_file=str(world.pulsar.ca_file), cert_file=None, key_file=None, key_password=None)
+
+    async def properties() -> Any:
+        async with Admin(world.pulsar.admin_url, token=Secret(world.token(role)), tls=tls) as admin:
+            return await admin.properties(f"persistent://{SHOP}/orders")
+
+    told = AdminClient(world.settings(role)).list_topics("orders", timeout=DEADLINE).topics["orders"]
+    assert told.error is None
+    assert uuid.UUID(asyncio.run(properties())[ID_PROPERTY]).version == 4
+
+
 def test_a_role_that_may_only_write(world: World) -> None:
     for idempotent in (False, True):
         settings = world.settings("writer", **{"enable.idempotence": idempotent})

@@ -24,6 +24,7 @@ from penstock.gateway.entrance import Entrance, Listener
 from penstock.gateway.handler import Services, Settings
 from penstock.gateway.ports import NewTopic
 from penstock.gateway.security.certificates import ServerCertificate
+from penstock.gateway.security.logins import Crowded
 from penstock.gateway.security.mechanisms import Credentials
 from penstock.gateway.security.protocols import SecurityProtocol
 from penstock.gateway.server import Limits, Server
@@ -51,6 +52,10 @@ class Guest:
     services: Services
     expires_at: float | None
     held: bool = True
+
+    @property
+    def principal(self) -> str:
+        return self.name or ""
 
     def release(self) -> None:
         self.held = False
@@ -284,6 +289,37 @@ def test_connections_from_one_address_are_bounded(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         run(scenario())
     assert "2 connections from this address are open" in caplog.text
+
+
+def test_a_principal_is_counted_once_whatever_namespaces_it_names() -> None:
+    async def scenario() -> None:
+        async with serving(door=Doorkeeper()) as (server, connect):
+            for number in range(3):
+                peer = await connect()
+                assert await peer.choose() == 0
+                assert (await peer.prove(f"\0acme/{number}\0token:good".encode()))[0] == 0
+                assert await peer.topics() is not None
+            assert len(server.budgets.requests) == len(server.budgets.answers) == 1
+
+    run(scenario())
+
+
+def test_a_door_that_is_crowded_tells_no_failure() -> None:
+    """Clients give up after a failed authentication; a connection that ends is tried again."""
+
+    class Crowd(Doorkeeper):
+        async def admit(self, credentials: Credentials) -> Guest:
+            raise Crowded("too many principals")
+
+    async def scenario() -> None:
+        async with serving(door=Crowd()) as (_, connect):
+            peer = await connect()
+            assert await peer.choose() == 0
+            with pytest.raises(asyncio.IncompleteReadError) as caught:
+                await peer.prove()
+            assert caught.value.partial == b""
+
+    run(scenario())
 
 
 def test_too_many_names_in_a_request_end_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,11 +19,15 @@ GOOD = b"\0acme/shop\0token:good"
 
 @dataclass
 class Guest:
-    name: str
+    name: str | None
     namespace: str
     expires_at: float | None = None
     services: Any = None
     released: int = 0
+
+    @property
+    def principal(self) -> str:
+        return self.name or ""
 
     def release(self) -> None:
         self.released += 1
@@ -172,6 +176,23 @@ def test_nobody_becomes_somebody_else() -> None:
         assert await other.choose("OAUTHBEARER") is ErrorCode.UNSUPPORTED_SASL_MECHANISM
 
     asyncio.run(scenario())
+
+
+def test_two_principals_without_a_name_are_not_the_same() -> None:
+    async def scenario(services: list[object], error: ErrorCode) -> None:
+        class Unnamed(Doorkeeper):
+            async def admit(self, credentials: Credentials) -> Guest:
+                guest = await super().admit(credentials)
+                guest.name, guest.services = None, services.pop()
+                return guest
+
+        found = await known(Unnamed())
+        await found.choose("PLAIN")
+        assert (await found.prove(GOOD, lambda: 0.0)).error is error
+
+    one = object()
+    asyncio.run(scenario([one, one], ErrorCode.NONE))
+    asyncio.run(scenario([one, object()], ErrorCode.SASL_AUTHENTICATION_FAILED))
 
 
 def test_a_client_that_goes_while_pulsar_is_asked_leaves_nothing() -> None:

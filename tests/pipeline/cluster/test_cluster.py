@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import time
+import uuid
 import venv
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from ruamel.yaml import YAML
 
@@ -54,27 +59,72 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cluster")
 
 
-@pytest.fixture(scope="module")
-def master(machine: Path) -> Iterator[str]:
-    """Run a master and two workers of one core each, from PySpark's own classes, on loopback."""
-    folder = machine
-    address = f"spark://127.0.0.1:{choose_port(0, setting='master')}"
-    name, port = "127.0.0.1", address.rpartition(":")[2]
-    running = []
-    try:
-        head = _daemon("master.Master", folder, "--host", name, "--port", port, "--webui-port", "0")
-        running.append(head)
+class Standalone:
+    """A Spark cluster on loopback, from PySpark's own classes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = f"spark://127.0.0.1:{choose_port(0, setting='master')}"
+        self.running: list[ServerProcess] = []
+        self.workers: list[ServerProcess] = []
+        self._numbers = iter(range(100))
+
+    def start(self) -> None:
+        port = self.address.rpartition(":")[2]
+        words = ("--host", "127.0.0.1", "--port", port, "--webui-port", "0")
+        head = _daemon("master.Master", self.folder, *words)
+        self.running.append(head)
         head.wait_until(lambda: "I have been elected leader" in _text(head), timeout=90)
-        for number in range(2):
-            own = ("--cores", "1", "--memory", "2g", "--webui-port", "0", "--host", name)
-            work = ("--work-dir", str(folder / f"work-{number}"))
-            worker = _daemon("worker.Worker", folder, *own, *work, address, number=number)
-            running.append(worker)
-            worker.wait_until(lambda own=worker: "Successfully registered" in _text(own), timeout=90)
-        yield address
+        for _ in range(2):
+            self.add_worker()
+
+    def add_worker(self) -> None:
+        number = next(self._numbers)
+        own = ("--cores", "1", "--memory", "2g", "--webui-port", "0", "--host", "127.0.0.1")
+        work = ("--work-dir", str(self.folder / f"work-{number}"))
+        worker = _daemon("worker.Worker", self.folder, *own, *work, self.address, number=number)
+        self.running.append(worker)
+        self.workers.append(worker)
+        worker.wait_until(lambda: "Successfully registered" in _text(worker), timeout=90)
+
+    def kill_worker(self) -> None:
+        """Kill a worker with its executor and their Python, as a machine that is switched off."""
+        (log,) = {worker.out for worker in self.workers[:1]}
+        work = str(self.folder / f"work-{log.stem.rpartition('-')[2]}")
+        worker = next(each for each in psutil.process_iter() if work in command_of(each))
+        family = [worker, *worker.children(recursive=True)]
+        for each in family:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        psutil.wait_procs(family, timeout=30)
+        self.workers.pop(0)
+
+
+def command_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@pytest.fixture(scope="module")
+def standalone(machine: Path) -> Iterator[Standalone]:
+    """Run a master and two workers of one core each."""
+    made = Standalone(machine)
+    try:
+        made.start()
+        yield made
     finally:
-        for process in reversed(running):
+        for process in reversed(made.running):
             process.close()
+
+
+@pytest.fixture
+def master(standalone: Standalone) -> str:
+    """Give the address of a cluster of two workers."""
+    while len(standalone.workers) < 2:
+        standalone.add_worker()
+    return standalone.address
 
 
 def _daemon(name: str, folder: Path, *words: str, number: int = 0) -> ServerProcess:
@@ -99,38 +149,45 @@ def _text(process: ServerProcess) -> str:
 
 
 @pytest.fixture
-def project(kafka: Kafka, tmp_path: Path) -> Path:
+def prefix() -> str:
+    """Name what a test has for itself."""
+    return f"cluster-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def project(kafka: Kafka, tmp_path: Path, prefix: str) -> Path:
     """Copy the shop, with topics of its own."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    text = (SHOP / "asyncapi.yaml").read_text().replace("address: orders.", "address: cluster.")
+    text = (SHOP / "asyncapi.yaml").read_text().replace("address: orders.", f"address: {prefix}.")
     contract, pipeline = (
         YAML(typ="safe").load(each) for each in (text, (SHOP / "pipeline.yaml").read_text())
     )
-    _add_a_fused_route(contract, pipeline)
+    _add_a_fused_route(contract, pipeline, prefix)
     for name, document in (("asyncapi", contract), ("pipeline", pipeline)):
         (tmp_path / f"{name}.yaml").write_text(json.dumps(document))
     (tmp_path / "functions.py").write_bytes((SHOP / "functions.py").read_bytes())
     (tmp_path / "penstock.yaml").write_text(
-        f"contexts:\n  test:\n    servers:\n      kafka: {{kind: kafka, address: '{kafka.bootstrap}'}}\n"
+        "contexts:\n  test:\n    servers:\n      kafka: "
+        f"{{address: '{kafka.bootstrap}', security: {{protocol: plaintext}}}}\n"
     )
     admin = AdminClient(kafka.client_options())
-    topics = [NewTopic(f"cluster.{name}", 2, 1) for name in ("placed", "large", "dead", "trail", "copy")]
+    topics = [NewTopic(f"{prefix}.{name}", 2, 1) for name in ("placed", "large", "dead", "trail", "copy")]
     for done in admin.create_topics(topics).values():
         done.result(30)
-    for topic in ("cluster.placed", "cluster.trail"):
+    for topic in (f"{prefix}.placed", f"{prefix}.trail"):
         publish(kafka.client_options(), (_order(number, topic) for number in range(ORDERS)))
     return tmp_path
 
 
-def _add_a_fused_route(contract: dict[str, Any], pipeline: dict[str, Any]) -> None:
+def _add_a_fused_route(contract: dict[str, Any], pipeline: dict[str, Any], prefix: str) -> None:
     """Add a source that the kernel can do beside the one with a function, which it cannot."""
     message = {"event": {"headers": {"type": "object", "properties": {"ce_id": {"type": "string"}}}}}
     dead = {"x-penstock-dead-letter": {"$ref": "#/channels/ordersDead"}}
     for name, action, more in (("trail", "receive", dead), ("copy", "send", {})):
         servers = [{"$ref": "#/servers/kafka"}]
         contract["channels"][name] = {
-            "address": f"cluster.{name}",
+            "address": f"{prefix}.{name}",
             "servers": servers,
             "messages": message,
             **more,
@@ -160,7 +217,7 @@ def _order(number: int, topic: str) -> KafkaRecord:
 
 
 def test_the_package_is_all_that_workers_need(
-    kafka: Kafka, project: Path, master: str, machine: Path, bare_python: str
+    kafka: Kafka, project: Path, prefix: str, master: str, machine: Path, bare_python: str
 ) -> None:
     packed = _penstock(project, "package", "--to", "job.zip")
     assert packed.returncode == 0, packed.stderr
@@ -172,17 +229,46 @@ def test_the_package_is_all_that_workers_need(
     dead = {n for n in range(ORDERS) if n % DEAD_EVERY == 0}
     large = {f"order-{n}" for n in range(ORDERS) if n % 200 >= 100 and n not in dead}
     options = kafka.client_options()
-    assert sorted(KafkaBinding().decode(each).id for each in scan(options, "cluster.copy")) == sorted(large)
+    assert sorted(KafkaBinding().decode(each).id for each in scan(options, f"{prefix}.copy")) == sorted(large)
     # The kernel ran there, beside its shadow, and no worker had to compile one: the archive brought them.
     assert total["shadow"] > 0
     assert "compiled" not in total, total
     assert list((machine / "kernels").glob("*.nbi"))
-    written = [KafkaBinding().decode(record) for record in scan(options, "cluster.large")]
+    written = [KafkaBinding().decode(record) for record in scan(options, f"{prefix}.large")]
     assert sorted(str(event.get("causationid")) for event in written) == sorted(large)
     # What the function added: it ran there, and it came by the archive.
     assert {event.json()["reviewer"] for event in written} == {"clerk"}
-    letters = [KafkaBinding().decode(record) for record in scan(options, "cluster.dead")]
+    letters = [KafkaBinding().decode(record) for record in scan(options, f"{prefix}.dead")]
     assert [letter.type for letter in letters] == [TYPE] * 2 * len(dead)
+
+
+def test_a_worker_that_is_killed_costs_nothing_and_repeats_nothing(
+    kafka: Kafka, project: Path, prefix: str, standalone: Standalone, master: str, bare_python: str
+) -> None:
+    pipeline = json.loads((project / "pipeline.yaml").read_text())
+    pipeline["routes"] = {"copies": pipeline["routes"]["copies"]}
+    (project / "pipeline.yaml").write_text(json.dumps(pipeline))
+    words = ("--until-idle", "--idle", "8", "--max-offsets", "20", "--master", master, "--worker-python")
+    command = [sys.executable, "-m", "penstock.cli", "run", *words, bare_python]
+    said = project / "stderr"
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with said.open("wb") as err:
+        job = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=err, env=environment)
+    try:
+        end = time.monotonic() + 240
+        while len(re.findall(r"batch \d+ ", said.read_text())) < 3:
+            assert job.poll() is None, said.read_text()
+            assert time.monotonic() < end, said.read_text()
+            time.sleep(0.05)
+        standalone.kill_worker()
+        assert job.wait(240) == 0, said.read_text()
+    finally:
+        job.kill()
+        job.wait(30)
+    dead = {n for n in range(ORDERS) if n % DEAD_EVERY == 0}
+    large = [f"order-{n}" for n in range(ORDERS) if n % 200 >= 100 and n not in dead]
+    found = [KafkaBinding().decode(each).id for each in scan(kafka.client_options(), f"{prefix}.copy")]
+    assert sorted(found) == sorted(large)
 
 
 def _penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

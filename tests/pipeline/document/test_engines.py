@@ -29,6 +29,41 @@ def test_a_plain_route_is_fused() -> None:
     assert found.guarantee.startswith("exactly once on kafka")
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "filter: {exact: {type: a}}",
+        "filter: {prefix: {type: a}}",
+        "filter: {suffix: {subject: z}}",
+        "filter: {all: [{exact: {type: a}}, {not: {prefix: {source: /x}}}]}",
+        "filter: {any: [{exact: {type: a}}, {suffix: {subject: z}}]}",
+        "filter: {sql: \"type = 'a' OR subject LIKE 'z%'\"}",
+        "cesql: type = 'a'",
+        "where: (type = 'a') IS TRUE",
+        "where: coalesce(subject, data.customer) = 'a'",
+    ],
+)
+def test_the_engine_does_not_depend_on_how_a_condition_is_spelled(condition: str) -> None:
+    (plain,) = explanations(pipeline("    where: type = 'a'\n")).values()
+    (found,) = explanations(pipeline(f"    {condition}\n")).values()
+    assert (found.chosen, found.guarantee) == (plain.chosen, plain.guarantee) == ("fused", plain.guarantee)
+
+
+def test_a_very_long_coalesce_is_left_to_columns() -> None:
+    names = ", ".join(f"x{number}" for number in range(600))
+    (found,) = explanations(pipeline(f"    where: coalesce({names}) = 'x'\n")).values()
+    assert found.chosen in ("arrow", "reference")
+    assert "coalesce(x0" in found.engines[0].stops[0]
+
+
+@pytest.mark.parametrize("key", ["reading: lenient", "dash: true", "sniff: true"])
+@pytest.mark.parametrize("engine", ["auto", "fused", "loop"])
+def test_how_events_are_read_does_not_stop_the_kernel(key: str, engine: str) -> None:
+    (found,) = explanations(pipeline(f"    {key}\n", head=f"engine: {engine}\n")).values()
+    assert found.chosen == ("fused" if engine == "auto" else engine)
+    assert found.engines[0].stops == ()
+
+
 def test_a_plain_route_runs_by_arrow_if_that_is_asked_for() -> None:
     where = "    where: type = 'a' AND data.total > 1\n"
     (found,) = explanations(pipeline(where, head="engine: columns\n")).values()
@@ -60,15 +95,16 @@ def test_spark_sql_needs_columns() -> None:
     (found,) = explanations(pipeline("    sql: size(headers) > 1\n")).values()
     assert found.chosen == "arrow + columns"
     assert found.reads == ("sql: size(headers) > 1",)
-    assert any("Spark's own SQL" in stop for stop in found.engines[-1].stops)
+    assert any("Spark's own SQL" in stop for stop in found.engines[0].stops)
 
 
-@pytest.mark.parametrize(("head", "runs"), [("accept-differences: true\n", True), ("", False)])
-def test_real_time_mode_has_to_be_allowed(head: str, runs: bool) -> None:
-    text = graph.as_text(pipeline(head=head), explain=True)
-    (found,) = explanations(pipeline(head=head)).values()
-    assert found.engines[-1].runs is runs
-    assert ("can run in Real-Time Mode" in text) is runs
+def test_the_key_of_the_removed_mode_names_what_replaces_it() -> None:
+    text = b"accept-differences: true\nroutes:\n  r: {receive: onOrderPlaced, send: publishLargeOrder}\n"
+    checked = check_pipeline(SHOP / "pipeline.yaml", raw=text)
+    (finding,) = checked.errors
+    assert checked.pipeline is None
+    assert "accept-differences" in finding.message
+    assert "engine: loop" in finding.fix
 
 
 def test_a_pipeline_that_cannot_run_says_why(tmp_path: Path) -> None:
@@ -86,13 +122,13 @@ def test_a_route_to_pulsar_is_at_least_once_on_each_cluster() -> None:
     (found,) = explanations(pipeline(send="[publishLargeOrder, publishShipment]")).values()
     assert (found.chosen, found.guarantee.startswith("at least once on each")) == ("arrow", True)
     assert "kafka, then pulsar" in found.guarantee
-    assert any("it reads or writes Pulsar" in stop for stop in found.engines[-1].stops)
+    assert any("pulsar" in stop.lower() for stop in found.engines[0].stops)
 
 
 def test_the_same_is_data() -> None:
     (route,) = json.loads(json.dumps(graph.as_data(pipeline())))
     assert route["engine"] == "fused"
-    assert route["engines"]["real-time"]["stops"]
+    assert route["engines"] == {"fused": {"runs": True, "stops": []}, "arrow": {"runs": True, "stops": []}}
 
 
 def test_a_trial_without_spark_refuses_its_sql() -> None:

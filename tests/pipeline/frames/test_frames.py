@@ -11,8 +11,10 @@ import pytest
 from penstock.errors import PipelineError, UsageError
 from penstock.events import CloudEvent, Json, Mode
 from penstock.events.bindings.kafka import KafkaBinding
+from penstock.pipeline.plan.nodes import Attribute, Call
 from penstock.pipeline.plan.route import RoutePlan
 from penstock.pipeline.ports import Target
+from penstock.pipeline.reference.evaluation import Scope, evaluate
 from penstock.pipeline.stage import COUNTERS, INPUT, OUTPUT_DDL, Stage, StageRoute
 from penstock.record import KafkaRecord
 
@@ -191,3 +193,159 @@ def test_a_condition_that_spark_cannot_take_is_our_error(spark: SparkSession, sq
     with pytest.raises(PipelineError, match="route asked has a condition") as caught:
         run(spark, sql)
     assert why in str(caught.value.why)
+
+
+TIMES = [
+    "1970-01-01T00:00:00Z", "1969-12-31T23:59:59.999999999Z", "2024-02-29T12:00:00.123456+05:30",
+    "2023-02-29T12:00:00Z", "1990-12-31T15:59:60-08:00", "1990-12-31T15:59:60Z", "0001-01-01T00:00:00+01:00",
+    "0000-01-01T00:00:00Z", "9999-12-31T23:59:60Z", "9999-12-31T23:59:59.9Z", "2024-01-01t00:00:00z",
+    "2024-01-01T00:00:00+23:59", "2024-01-01T00:00:00-00:00", "1582-10-10T00:00:00Z", "2024-01-01T24:00:00Z",
+    "2024-01-01T00:00:00.1Z", "2024-01-01T00:00:00", "2024-13-01T00:00:00Z", "", "x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
+def test_times_are_those_of_the_plan_in_any_time_zone(spark: SparkSession, zone: str) -> None:
+    from pyspark.sql import functions as F
+
+    from penstock.pipeline.frames.decode import _micros_of
+
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        frame = spark.createDataFrame([(text,) for text in TIMES], "text string")
+        found = [row[0] for row in frame.select(_micros_of(F.col("text"))).collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    moment = Call("time_of_text", (Attribute("xa"),))
+    assert found == [evaluate(moment, Scope({"xa": text})) for text in TIMES]
+    assert sum(each is not None for each in found) == len(TIMES) / 2
+
+
+UNFIT = [
+    BINARY.encode(order("0", b'{"total":"five","more":1}')),
+    BINARY.encode(order("1", b'{ "total": 5, "more": 1 }')),
+    BINARY.encode(order("2", b"not JSON")),
+    BINARY.encode(order("3", b"\xff", datacontenttype="application/octet-stream")),
+    BINARY.encode(CloudEvent({"id": "4", "source": "/s", "type": "t"})),
+    BINARY.encode(order("5", b"{}")),
+]
+
+
+@pytest.mark.parametrize("form", ["total int", "variant", "string", "map<string,int>"])
+@pytest.mark.parametrize("mode", ["binary", "structured"])
+def test_data_that_is_not_changed_leaves_as_it_came(spark: SparkSession, form: str, mode: str) -> None:
+    """Also what the form does not hold: a value of another type, members without a column, no JSON at all."""
+    from penstock.spark import events_from, to_records
+
+    records = frame_of(spark, UNFIT)
+    came = {row["id"]: row["data"] for row in events_from(records).collect()}
+    written = to_records(events_from(records, data=form).where("id <> 'none'"), mode=mode)
+    left = {row["id"]: row["data"] for row in events_from(written).collect()}
+    assert left == came
+    assert (bytes(left["0"]), left["4"]) == (b'{"total":"five","more":1}', None)
+
+
+def test_changed_data_that_would_lose_something_is_refused(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    from penstock.spark import events_from, to_records
+
+    events = events_from(frame_of(spark, UNFIT), data="total int, more int")
+    changed = events.withColumn("data", F.col("data").withField("seen", F.lit(True)))
+    told = to_records(changed.orderBy("id"), keep_errors=True).collect()
+    assert [(row["code"], row["value"] and bytes(row["value"])) for row in told] == [
+        ("cannot-encode", None),
+        (None, b'{"total":5,"more":1,"seen":true}'),
+        ("cannot-encode", None),
+        ("cannot-encode", None),
+        (None, None),
+        (None, b'{"seen":true}'),
+    ]
+    assert "data_bytes still has it" in told[0]["reason"]
+    with pytest.raises(Exception, match="not all of it fits its type"):
+        to_records(changed).collect()
+    # Who drops the bytes wants data as it is.
+    kept = to_records(changed.where("id = '0'").drop("data_bytes")).collect()
+    assert [bytes(row["value"]) for row in kept] == [b'{"more":1,"seen":true}']
+
+
+def test_data_that_is_made_anew_is_written(spark: SparkSession) -> None:
+    from penstock.spark import events_from, to_records
+
+    events = events_from(frame_of(spark, UNFIT), data="variant")
+    columns = ("id", "source", "type", "datacontenttype", "named_struct('n', id) AS data")
+    for made in (events.selectExpr(*columns, "data_bytes").where("id < '2'"), events.selectExpr(*columns)):
+        written = events_from(to_records(made)).orderBy("id").collect()
+        assert [bytes(row["data"]) for row in written][:2] == [b'{"n":"0"}', b'{"n":"1"}']
+
+
+SECRET = [
+    BINARY.encode(order("0", b'{ "total": 5, "ssn": "123" }')),
+    BINARY.encode(order("1", b'{"total":"five","ssn":"123"}')),
+    BINARY.encode(order("2", b'{"total":5,"ssn":"123\xff"}')),
+    BINARY.encode(order("3", b"")),
+    BINARY.encode(CloudEvent({"id": "4", "source": "/s", "type": "t"})),
+]
+REFUSED = ("cannot-encode", None)
+EDITS = {
+    "a field is removed": ("total int, ssn string", lambda data: data.dropFields("ssn"), b'{"total":5}'),
+    "a type is changed": (
+        "total int, ssn string",
+        lambda data: data.cast("struct<total:string,ssn:string>"),
+        b'{"total":"5","ssn":"123"}',
+    ),
+    "no data": ("total int, ssn string", lambda data: None, None),
+    "a field is null": ("total int", lambda data: data.withField("total", 0 * data["total"]), b'{"total":0}'),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_is_removed_from_data_does_not_leave_with_the_bytes(spark: SparkSession, edit: str) -> None:
+    """What cannot be told from a value that does not fit is refused."""
+    from pyspark.sql import functions as F
+
+    from penstock.spark import events_from, to_records
+
+    form, made, left = EDITS[edit]
+    events = events_from(frame_of(spark, SECRET), data=form)
+    column = made(F.col("data"))
+    if column is None:
+        column = F.lit(None).cast(events.schema["data"].dataType)
+    changed = events.where("id <> 'none'").withColumn("data", column).select("*").orderBy("id")
+    told = to_records(changed, keep_errors=True).collect()
+    assert [(row["code"], row["value"] and bytes(row["value"])) for row in told] == [
+        (None, left),
+        REFUSED,
+        REFUSED,
+        (None, b""),
+        (None, None),
+    ]
+
+
+@pytest.mark.parametrize("form", ["string", "variant"])
+def test_no_data_in_place_of_bytes_that_cannot_be_read_is_refused(spark: SparkSession, form: str) -> None:
+    from pyspark.sql import functions as F
+
+    from penstock.spark import events_from, to_records
+
+    events = events_from(frame_of(spark, SECRET), data=form).where("id = '0' OR id = '2'").orderBy("id")
+    for column, second in ((F.lit(None).cast(form), REFUSED), (F.lit("x").cast(form), (None, b"x"))):
+        told = to_records(events.withColumn("data", column), keep_errors=True).collect()
+        assert (told[1]["code"], told[1]["value"] and bytes(told[1]["value"]).strip(b'"')) == second
+        assert told[0]["code"] is None
+        assert told[0]["value"] is None or b"ssn" not in told[0]["value"]
+
+
+def test_a_frame_that_lost_how_it_was_read_is_compared_by_its_values(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    from penstock.spark import events_from, to_records
+
+    events = events_from(frame_of(spark, SECRET), data="total int, ssn string").orderBy("id")
+    bare = events.withMetadata("data", {}).withMetadata("data_bytes", {})
+    assert [row["value"] and bytes(row["value"]) for row in to_records(bare).collect()] == [
+        record.value for record in SECRET
+    ]
+    changed = bare.where("id = '0'").withColumn("data", F.col("data").withField("total", F.lit(6)))
+    assert bytes(to_records(changed).collect()[0]["value"]) == b'{"total":6,"ssn":"123"}'

@@ -11,7 +11,7 @@ from penstock.cli import app
 from penstock.errors import UsageError
 from penstock.events import CloudEvent, Json
 from penstock.pipeline.samples import differences, read_events, read_test
-from penstock.pipeline.trial import Trial
+from penstock.pipeline.trial import Trial, sample_record
 from penstock.record import KafkaRecord
 from penstock.testing import run_route
 
@@ -146,7 +146,80 @@ def test_events_in_a_file(tmp_path: Path, text: str) -> None:
     assert list(read_events(path)) == [{"id": "1"}]
 
 
-@pytest.mark.parametrize("sample", [{"id": "1"}, {"event": 1}, {"event": {"id": "1"}, "key": 3}])
+def test_an_event_with_key_and_headers_of_its_record() -> None:
+    members = {"id": "1", "source": "/s", "type": "t", "data": {"n": 1}}
+    bare = sample_record({"event": members, "key": "k"})
+    assert (bare.key, bare.value) == (b"k", b'{"n":1}')
+    for headers in ({"app": "x"}, [["app", "x"]]):
+        record = sample_record({"event": members, "key": "k", "headers": headers})
+        assert (record.key, record.value) == (b"k", b'{"n":1}')
+        assert record.headers == (*bare.headers, ("app", b"x"))
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        {"id": "1"},
+        {"event": 1},
+        {"event": {"id": "1"}, "key": 3},
+        {"event": {"id": "1", "source": "/s", "type": "t"}, "headers": 5},
+        {"event": {"id": "1", "source": "/s", "type": "t"}, "value": "x"},
+    ],
+)
 def test_a_sample_that_is_no_event_is_refused(sample: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="sample"):
         run_route(SHOP / "pipeline.yaml", [sample])
+
+
+# What a route's keys say about reading and writing reaches the codec
+
+
+PLACED = {"id": "1", "source": "/shop", "type": "com.shop.order.placed", "specversion": "1.0"}
+BODY = b'{"order":"o-1","customer":"ada","total":120}'
+
+
+def headers(prefix: str = "ce_", **more: str) -> tuple[tuple[str, bytes], ...]:
+    pairs = [(f"{prefix}{name}", text.encode()) for name, text in {**PLACED, **more}.items()]
+    return (*pairs, ("content-type", b"application/json"))
+
+
+def piped(folder: Path, receive: str, send: str, sample: KafkaRecord, **keys: object) -> Trial:
+    route = {"receive": receive, "send": send, "delivery": {"deadLetterSink": "deadOrders"}, "check": "none"}
+    (folder / "own.json").write_text(json.dumps({"routes": {"r": {**route, **keys}}}))
+    return run_route(folder / "own.json", [sample])
+
+
+@pytest.mark.parametrize(
+    ("keys", "sample"),
+    [
+        ({"reading": "lenient"}, KafkaRecord(value=BODY, headers=headers("CE_"))),
+        ({"dash": True}, KafkaRecord(value=BODY, headers=headers("ce-"))),
+        ({"sniff": True}, KafkaRecord(value=json.dumps({**PLACED, "data": json.loads(BODY)}).encode())),
+    ],
+)
+def test_a_route_reads_what_it_asks_for(shop: Path, keys: dict[str, object], sample: KafkaRecord) -> None:
+    strict = piped(shop, "onOrderPlaced", "publishLargeOrder", sample)
+    assert [letter.code for letter in strict.dead] == ["not-a-cloudevent"]
+    found = piped(shop, "onOrderPlaced", "publishLargeOrder", sample, **keys)
+    (event,) = found.events("ordersLarge")
+    assert (event.id, event.json(), found.dead) == ("1", json.loads(BODY), ())
+
+
+def test_a_route_writes_the_headers_again_if_asked(shop: Path) -> None:
+    sample = KafkaRecord(value=BODY, headers=headers())
+    found = piped(shop, "onOrderPlaced", "publishLargeOrder", sample, mode="structured", repeatHeaders=True)
+    (sent,) = found.sent
+    assert dict(sent.record.headers)["ce_id"] == b"1"
+    assert dict(sent.record.headers)["content-type"].startswith(b"application/cloudevents+json")
+
+
+def test_a_route_writes_and_reads_values_of_properties(shop: Path) -> None:
+    sample = KafkaRecord(value=BODY, headers=headers())
+    found = piped(shop, "onOrderPlaced", "publishShipment", sample, profile="0.1", values="json")
+    (sent,) = found.sent
+    assert dict(sent.record.headers)["CE-EventID"] == b'"1"'
+    named = (*sent.record.headers, ("CE-X-MyName", b'"x"'))
+    record = KafkaRecord(value=BODY, headers=named)
+    back = piped(shop, "onShipment", "publishLargeOrder", record, values="json", keepCase=True)
+    (event,) = back.events("ordersLarge")
+    assert (event.id, event.get("myname"), event.get("extensionnames")) == ("1", "x", "myName")

@@ -71,6 +71,12 @@ CONDITIONS = [
     *("data.name IN ('x', 'y')", "data.ok", "NOT data.ok", "data.ok = false", "data.ok <> data.items[0].ok"),
     *("data.items[1].n = 2", "data.inner.name = 'x'", "data.name = subject", "data.inner IS NULL"),
     *("true", "true", "NULL", "data.name > data.inner.name", "data.total IN (150, 12.5)"),
+    *("(type = 'a') IS TRUE", "(data.total > 5) IS NOT TRUE", "coalesce(data.ok, data.items[0].ok, false)"),
+    *("coalesce(data.name, subject, 'x') = 'x'", "coalesce(data.total, 12.5) = 12.5"),
+    *("coalesce(subject, type) LIKE 'a%'", "coalesce(data.name, data.inner.name) IS NULL"),
+    "coalesce(subject, old, data.name, data.inner.name, type) > 'b'",
+    *("coalesce(coalesce(subject, old), data.name) IN ('x', 'm')", "NOT coalesce(subject = 'm', hop < 5)"),
+    *("startswith(coalesce(data.inner.name, data.name), 'x')", "coalesce(data.total, 1, 2) IS NOT NULL"),
 ]
 TEXTS = [
     *(
@@ -213,6 +219,10 @@ def record_by(dice: random.Random) -> KafkaRecord:
         return structured_by(dice, attributes, key)
     named = [(header_name(name), as_bytes(text)) for name, text in attributes.items()]
     foreign: list[Header] = [("app", b"\xff"), ("app", None), ("trace", b"t")]
+    media = attributes.get("datacontenttype")
+    if isinstance(media, str) and dice.random() < 0.05:
+        again = media if dice.random() < 0.8 else media.upper()
+        named.insert(dice.randrange(len(named) + 1), ("ce_datacontenttype", again.encode()))
     nasty: list[Header] = [("ce_datacontenttype", b"x"), ("ce_id", b"again"), ("ce_myExt", b"x")]
     named += foreign[: dice.choice([0, 0, 1, 3])] + (
         nasty[: dice.randrange(4)] if dice.random() < 0.02 else []
@@ -453,3 +463,13 @@ def trial_of() -> Callable[..., Trial]:
 @pytest.fixture
 def records_by() -> Callable[[random.Random, int], list[KafkaRecord]]:
     return lambda dice, count: [record_by(dice) for _ in range(count)]
+
+
+@pytest.fixture
+def batch_of_records() -> Callable[[Sequence[KafkaRecord]], pa.RecordBatch]:
+    return arrow_of
+
+
+@pytest.fixture
+def trial_on() -> Callable[[Stage], Trial]:
+    return Trial

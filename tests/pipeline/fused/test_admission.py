@@ -31,7 +31,12 @@ FORMS = {
         (form("rest"), form("m", "a"), form("n", "a")),
         "NOT type IN ('a')",
     ),
-    "nobody": ((form("m"), form("n")), "false"),
+    "named like their types": ((form("a"), form("b")), "type IN ('a', 'b')"),
+    "a name that another message takes by its type": (
+        (form("a"), form("b"), form("c", "a")),
+        "type IN ('a', 'b')",
+    ),
+    "nobody": ((form("m"), form("m")), "false"),
 }
 
 

@@ -14,10 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset
-from penstock.errors import JobFailed, OffsetOutOfRange, ProducerFenced, Refused, Unreachable
+from penstock.errors import (
+    CheckpointMismatch,
+    JobFailed,
+    OffsetOutOfRange,
+    ProducerFenced,
+    Refused,
+    Unreachable,
+)
 from penstock.pipeline.fused import engine, feed, loop, outlet
 from penstock.pipeline.fused.engine import run_range, run_ranges
 from penstock.pipeline.fused.loop import Beat, Loop
+from penstock.pipeline.fused.mark import Belonging, Owner, read_belonging
+from penstock.pipeline.fused.same_topic import refuse_other_topic
 from penstock.pipeline.fused.spans import Span
 
 TOPIC, FETCH = "in", 3
@@ -37,6 +46,7 @@ class Memory:
     epochs: Counter[str] = field(default_factory=Counter)
     fails: Callable[[], bool] = lambda: False
     settings: Any = None
+    id: str | None = None
 
     def __enter__(self) -> Memory:
         return self
@@ -50,6 +60,13 @@ class Memory:
 
     def partitions(self, topic: str, *, refresh: bool = False) -> int:
         return len(self.log)
+
+    def try_refresh(self, topics: Any = ()) -> None:
+        return None
+
+    def topic_id(self, topic: str) -> str | None:
+        self.call()
+        return self.id
 
 
 class Writer:
@@ -178,7 +195,7 @@ def _in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def work(memory: Memory, **more: Any) -> Any:
     targets = (SimpleNamespace(topic="out"), SimpleNamespace(topic="dead"))
-    settings = {"exactly_once": True, "on_data_loss": "stop", "shadow": 0, **more}
+    settings = {"exactly_once": True, "on_data_loss": "stop", "shadow": 0, "belonging": Belonging(), **more}
     return SimpleNamespace(
         program=SimpleNamespace(targets=targets),
         stage=None,
@@ -328,3 +345,140 @@ def test_a_loop_with_nothing_to_do_keeps_its_marks(monkeypatch: pytest.MonkeyPat
     memory.fails = forgets
     Loop(work(memory), lambda beat: None, stop=stop).run()
     assert memory.groups["g", 0].offset == 5
+
+
+# Whose the marks are
+
+FIRST = Belonging(Owner.of(None, [("large", "k/out")]))
+SECOND = Belonging(Owner.of(None, [("small", "k/out")]))
+
+
+def looped(memory: Memory, belonging: Belonging, **options: Any) -> None:
+    Loop(work(memory, belonging=belonging), lambda beat: None, stop=Event(), once=True, **options).run()
+
+
+def test_a_loop_of_another_pipeline_does_not_take_the_place_of_the_first() -> None:
+    memory = Memory({0: list(range(1, 6))})
+    looped(memory, FIRST)
+    with pytest.raises(CheckpointMismatch, match="another pipeline") as caught:
+        looped(memory, SECOND)
+    assert "the pipeline with the routes large" in str(caught.value.why)
+    assert "the pipeline with the routes small" in str(caught.value.why)
+    assert memory.out == list(range(1, 6))
+
+
+def test_it_belongs_to_a_pipeline_before_the_first_record() -> None:
+    memory = Memory({0: [], 1: []})
+    beats: list[Beat] = []
+    Loop(work(memory, belonging=FIRST), beats.append, stop=Event(), once=True).run()
+    assert beats == []
+    assert {read_belonging(mark.metadata).owner for mark in memory.groups.values()} == {FIRST.owner}
+    assert [mark.offset for mark in memory.groups.values()] == [0, 0]
+    with pytest.raises(CheckpointMismatch):
+        looped(memory, SECOND)
+
+
+def test_another_pipeline_takes_over_if_that_is_wanted_and_goes_on_there() -> None:
+    memory = Memory({0: list(range(1, 4))})
+    looped(memory, FIRST)
+    memory.log[0] += [4, 5]
+    looped(memory, SECOND, take_over=True)
+    assert memory.out == [1, 2, 3, 4, 5]
+    with pytest.raises(CheckpointMismatch):
+        looped(memory, FIRST)
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"start":3,"counts":{}}', "no json", '{"by":5}', '{"by":{"name":1}}', "[]"]
+)
+def test_marks_of_an_older_version_or_of_a_tool_are_taken_as_ones_own(text: str) -> None:
+    memory = Memory({0: list(range(1, 6))}, groups={("g", 0): GroupOffset(3, text)})
+    looped(memory, FIRST)
+    assert memory.out == [4, 5]
+    assert read_belonging(memory.groups["g", 0].metadata).owner == FIRST.owner
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        (Owner.of("a", [("r", "out")]), Owner.of("a", [("s", "other")]), True),
+        (Owner.of("a", [("r", "out")]), Owner.of("b", [("r", "out")]), False),
+        (Owner.of(None, [("r", "out")]), Owner.of("b", [("r", "out")]), True),
+        (Owner.of(None, [("r", "out"), ("s", "out")]), Owner.of(None, [("s", "out"), ("t", "x")]), True),
+        (Owner.of(None, [("r", "out")]), Owner.of(None, [("r", "other")]), False),
+        (Owner.of(None, [("r", "out")]), Owner.of(None, [("s", "out")]), False),
+    ],
+)
+def test_which_pipelines_are_the_same(old: Owner, new: Owner, same: bool) -> None:
+    assert new.is_same(old) is same
+    assert old.is_same(new) is same
+
+
+def test_whose_a_mark_is_fits_beside_an_offset_however_many_routes_there_are() -> None:
+    routes = [(f"{chr(0x1F600)}-{number}-{'x' * 50}", f"server/{'topic' * 40}") for number in range(500)]
+    own = Owner.of("n" * 100, routes)
+    counts = {f"n_{number}": 2**60 for number in range(12)}
+    text = loop.Mark(2**60, 2**60, counts, Belonging(own, "A" * 22).text).text
+    assert len(text.encode()) < 4096
+    found = read_belonging(text)
+    assert found.owner is not None
+    assert (found.owner.name, found.owner.label, found.topic_id) == (own.name, own.label, "A" * 22)
+
+
+def kept(owner: Owner) -> Owner:
+    """Give an owner as a mark has it."""
+    found = read_belonging(loop.Mark(0, 0, more=Belonging(owner).text).text).owner
+    assert found is not None
+    return found
+
+
+def test_any_of_a_hundred_routes_is_enough_to_know_a_pipeline_by() -> None:
+    routes = [(f"route-{number}", "k/out") for number in range(100)]
+    whole = Owner.of(None, routes)
+    assert kept(whole) == whole
+    for route in routes:
+        assert Owner.of(None, [route]).is_same(kept(whole))
+
+
+def test_a_pipeline_that_grows_stays_the_same_however_many_routes_it_gets() -> None:
+    routes = [(f"route-{number}", "k/out") for number in range(1000)]
+    whole = Owner.of(None, routes)
+    assert whole.is_same(kept(whole))
+    assert all(whole.is_same(kept(Owner.of(None, [route]))) for route in routes)
+
+
+# Topics that are deleted and made again
+
+
+def test_a_topic_that_is_made_again_while_a_loop_reads_it_ends_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "_GROWTH", -1.0)
+    memory = Memory({0: list(range(1, 6))}, id="old")
+    turns = iter(range(20))
+
+    def remade() -> bool:
+        if next(turns, None) == 10:
+            memory.id = "new"
+        return False
+
+    memory.fails = remade
+    running = Loop(work(memory, belonging=Belonging(topic_id="old")), lambda beat: None, stop=Event())
+    with pytest.raises(JobFailed, match="made again") as caught:
+        running.run()
+    assert caught.value.next is not None
+    assert "--fresh-checkpoint" in caught.value.next
+
+
+@pytest.mark.parametrize("found", [None, "old"])
+def test_a_topic_that_is_the_same_or_away_for_a_moment_is_none_of_it(found: str | None) -> None:
+    memory: Any = Memory({}, id=found)
+    refuse_other_topic(memory, TOPIC, "old")
+    refuse_other_topic(memory, TOPIC, None)
+    memory.fails = lambda: True
+    refuse_other_topic(memory, TOPIC, "other")
+
+
+def test_an_id_that_is_computed_from_the_name_ends_no_loop_when_a_gateway_is_upgraded() -> None:
+    memory: Any = Memory({}, id="z1F125UNQMKaAbNdytGHag")
+    refuse_other_topic(memory, TOPIC, "b2vUrm8MWl6ahl8NWx2aUw")

@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from penstock.brokers.kafka_raw.settings import Settings
+from penstock.errors import JobFailed
+from penstock.pipeline.fused import source
 from penstock.pipeline.fused.source import Planner, source_class
 
 HEAVY = ("numba", "pyarrow", "pandas", "pyspark")
@@ -44,3 +48,67 @@ def test_what_spark_carries_to_the_planner_loads_no_kernel_there() -> None:
     carried = cloudpickle.dumps(source_class("ranges", planner, b"what only tasks unpack"))
     done = subprocess.run([sys.executable, "-c", PLANNING], input=carried, capture_output=True, check=True)
     assert done.stdout.decode().strip() == "ranges {'t': {'0': 5}} False False"
+
+
+class _Broker:
+    """A cluster whose topic may be made again; it counts how often it is asked for ids."""
+
+    def __init__(self) -> None:
+        self.id, self.end, self.asked = "one", 5, 0
+
+    def partitions(self, topic: str, *, refresh: bool = False) -> int:
+        return 1
+
+    def topic_id(self, topic: str) -> str:
+        self.asked += 1
+        return self.id
+
+
+def test_a_planner_notices_before_a_batch_that_the_topic_was_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = _Broker()
+    monkeypatch.setattr(source, "Cluster", lambda settings: broker)
+    monkeypatch.setattr(source, "latest", lambda cluster, topic, **_: {0: broker.end})
+    settings = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
+    planner = Planner(settings=settings, topic="t", begin={0: 0}, limit=10, workers=1, topic_id="one")
+    assert planner.plan({"t": {"0": 0}}, None) == {"t": {"0": 5}}
+    assert broker.asked == 1
+    # Nothing new: nobody is asked for the id, however often it is planned.
+    for _ in range(5):
+        assert planner.plan({"t": {"0": 5}}, None) == {"t": {"0": 5}}
+    assert broker.asked == 1
+    broker.id, broker.end = "two", 9
+    with pytest.raises(JobFailed, match="made again"):
+        planner.plan({"t": {"0": 5}}, None)
+
+
+def test_a_planner_notices_a_topic_that_ends_before_what_was_to_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, now = _Broker(), 100.0
+    monkeypatch.setattr(source, "Cluster", lambda settings: broker)
+    monkeypatch.setattr(source, "latest", lambda cluster, topic, **_: {0: broker.end})
+    monkeypatch.setattr(source, "monotonic", lambda: now)
+    settings = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
+    planner = Planner(settings=settings, topic="t", begin={0: 0}, limit=10, workers=1, topic_id="one")
+    start = {"t": {"0": 1000}}
+    # The end lags behind for a moment: the id is asked for once a second, and nothing else happens.
+    for _ in range(5):
+        assert planner.plan(start, None) == start
+    assert broker.asked == 1
+    broker.end = 1000
+    now += 2 * source.SHRUNK_SECONDS
+    assert planner.plan(start, None) == start
+    broker.end = 999
+    assert planner.plan(start, None) == start
+    now += source.SHRUNK_SECONDS / 2
+    assert planner.plan(start, None) == start
+    assert broker.asked == 3
+    now += source.SHRUNK_SECONDS
+    with pytest.raises(JobFailed, match="ends at 999"):
+        planner.plan(start, None)
+    broker.id = "two"
+    fresh = Planner(settings=settings, topic="t", begin={0: 0}, limit=10, workers=1, topic_id="one")
+    with pytest.raises(JobFailed, match="made again"):
+        fresh.plan(start, None)

@@ -134,12 +134,21 @@ def test_texts_that_push_each_other_out_do_not_stop_the_loop(trial_of: Trials) -
         order(n, 200, source=f"//host:{n}/a?{n * 7}", dataschema=f"https://x.example/{n * 13}#t")
         for n in range(900)
     ]
-    trial_of(LARGE).check(records)
+    trial = trial_of(LARGE)
+    trial.check(records)
+    _, counts = trial.routed(records)
+    assert (counts["n_in"], counts["n_out"]) == (900, 900)
 
 
 def test_a_record_larger_than_a_slot_leaves_alone(trial_of: Trials) -> None:
     records = [order(1, 200), order(2, 200, extra="x" * 3000), order(3, 200)]
-    trial_of(LARGE).check(records, batch_bytes=1000)
+    trial = trial_of(LARGE)
+    trial.check(records, batch_bytes=1000)
+    sink = trial.sink()
+    machine = trial.machine(sink, batch_bytes=1000)
+    machine.feed(bytes(batch(records)), topic="in", partition=0, first=0, end=3)
+    machine.flush()
+    assert (sink.batches, sum(map(len, sink.rows.values()))) == (3, 3)
 
 
 def test_a_shadow_compares_kernel_and_stage(trial_of: Trials, caplog: pytest.LogCaptureFixture) -> None:

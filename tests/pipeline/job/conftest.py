@@ -155,6 +155,7 @@ class Running:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
+                start_new_session=True,
             )
 
     def told(self) -> str:

@@ -63,6 +63,34 @@ def test_harmless_changes_are_noted(new: Fingerprint, text: str, tmp_path: Path)
     refuse([change], tmp_path)
 
 
+BY_NAME = "b2vUrm8MWl6ahl8NWx2aUw"
+"""An id that is computed from a name."""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "fatal"),
+    [
+        ("z1F125UNQMKaAbNdytGHag", "8371YpmuQFC03h5OcyJwKA", True),
+        ("z1F125UNQMKaAbNdytGHag", "z1F125UNQMKaAbNdytGHag", None),
+        (BY_NAME, "z1F125UNQMKaAbNdytGHag", False),
+        ("z1F125UNQMKaAbNdytGHag", BY_NAME, False),
+        (BY_NAME, BY_NAME, None),
+        (None, BY_NAME, None),
+        ("not an id", "another", True),
+    ],
+)
+def test_only_ids_that_a_topic_was_given_tell_that_it_was_made_again(
+    was: str | None, now: str | None, fatal: bool | None
+) -> None:
+    found = changes(replace(OLD, topic_id=was), replace(OLD, topic_id=now))
+    assert [change.fatal for change in found] == ([] if fatal is None else [fatal])
+
+
+def test_a_gateway_that_has_got_an_id_of_its_own_is_the_same_cluster() -> None:
+    assert changes(replace(OLD, cluster_id="penstock"), replace(OLD, cluster_id="c2")) == ()
+    assert changes(OLD, replace(OLD, cluster_id="penstock")) == ()
+
+
 def test_an_operation_that_is_read_from_another_topic_is_refused() -> None:
     (change,) = moved(OLD, {"onOrder", "onPayment"}, "orders.v2")
     assert change.fatal

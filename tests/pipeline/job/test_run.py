@@ -69,7 +69,8 @@ def test_every_order_is_accounted_for_over_two_runs(kafka: Kafka, tmp_path: Path
     for name in ("asyncapi.yaml", "pipeline.yaml", "functions.py"):
         (tmp_path / name).write_bytes((SHOP / name).read_bytes())
     (tmp_path / "penstock.yaml").write_text(
-        f"contexts:\n  test:\n    servers:\n      kafka: {{kind: kafka, address: '{kafka.bootstrap}'}}\n"
+        "contexts:\n  test:\n    servers:\n      kafka: "
+        f"{{address: '{kafka.bootstrap}', security: {{protocol: plaintext}}}}\n"
     )
     admin = AdminClient(kafka.client_options())
     for done in admin.create_topics([NewTopic(topic, 2, 1) for topic in TOPICS]).values():

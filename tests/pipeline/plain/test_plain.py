@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -11,9 +15,15 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidEvent
 from penstock.events.event import Event
+from penstock.pipeline.arrow import route as by_columns
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.arrow.encode import event_at
 from penstock.pipeline.plain import PlainReader, PlainWriter, plain_event
+from penstock.pipeline.plan.nodes import Type
+from penstock.pipeline.plan.route import Assignment, RoutePlan, SimpleKey
+from penstock.pipeline.plan.sql import parse_sql
+from penstock.pipeline.ports import Invoked, Routed, Target
+from penstock.pipeline.stage import Stage, StageRoute
 from penstock.record import KafkaRecord
 
 READER = PlainReader(source="/kafka/in", kind="order", content_type="application/json")
@@ -196,3 +206,77 @@ def test_other_columns_of_a_batch_are_left_alone() -> None:
 
 def test_reader_and_writer_travel_to_workers() -> None:
     assert pickle.loads(pickle.dumps((READER, PlainWriter()))) == (READER, PlainWriter())
+
+
+# Plain to plain: what a route does not change leaves as it came
+
+
+def routed(came: list[KafkaRecord], *, function: bool = False, **plan: Any) -> list[KafkaRecord]:
+    route = StageRoute(
+        plan=RoutePlan(name="r", **plan),
+        targets=(Target(topic="out", writer=PlainWriter()),),
+        dead=Target(topic="dead"),
+        invoker=emitted if function else None,
+    )
+    stage = Stage(pipeline="p", routes=(route,), dead=Target(topic="dead"), reader=READER)
+    *rows, _ = stage.process(batch_of(came), now=0).to_pylist()
+    assert {row["topic"] for row in rows} <= {"out"}
+    return [
+        KafkaRecord(
+            key=r["key"], value=r["value"], headers=tuple((h["key"], h["value"]) for h in r["headers"])
+        )
+        for r in rows
+    ]
+
+
+def emitted(events: Sequence[Routed]) -> list[Invoked]:
+    """Give the events as they are, every other one with its headers said once more."""
+    return [
+        Invoked(events=(each.event,), headers=(each.headers,) if number % 2 else None)
+        for number, each in enumerate(events)
+    ]
+
+
+PLAIN = [
+    record(b"{}"),
+    record(b"x", ("Event-Id", b"7"), ("content-type", b"text/plain"), ("trace", b"\xff"), ("trace", None)),
+    record(b"{}", ("event-type", b"kind=placed"), ("source-identity", b"ada"), ("event-id", b"8")),
+    record(None, ("event-type", b"kind=gone")),
+    record(b"x", ("class", b"stream"), ("kind", b"placed"), ("content-type", b"a/b"), ("ce-foo", b"bar")),
+]
+
+
+@pytest.mark.parametrize("function", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+def test_an_unchanged_plain_record_leaves_as_it_came(function: bool, alone: bool) -> None:
+    with patch.object(by_columns, "_can", lambda plan: False) if alone else nullcontext():
+        left = routed(PLAIN, function=function)
+        # A route that would change others changes nothing of these.
+        kept = routed(PLAIN, function=function, drop=("nothing",), rename=(("neither", "nor"),))
+    assert [(each.value, each.headers) for each in left] == [(each.value, each.headers) for each in PLAIN]
+    assert kept == left
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_changed_plain_record_says_what_was_changed(alone: bool) -> None:
+    change = (Assignment("partitionkey", parse_sql("type", Type.TEXT)),)
+    with patch.object(by_columns, "_can", lambda plan: False) if alone else nullcontext():
+        left = routed(PLAIN, set=change)
+    assert [dict(each.headers)["ce-partitionkey"] for each in left] == [
+        b"order",
+        b"order",
+        b"placed",
+        b"gone",
+        b"order",
+    ]
+
+
+def test_the_key_of_the_route_goes_with_an_unchanged_record() -> None:
+    (left,) = routed([record(b"{}", key=b"k")], key=SimpleKey.NONE)
+    assert (left.key, left.headers) == (None, ())
+
+
+def test_another_content_type_is_said() -> None:
+    event = event_at(READER(batch_of([PLAIN[1]])), 0).replace({"datacontenttype": "application/json"})
+    written = PlainWriter()(event, None, (), came=PLAIN[1].headers)
+    assert dict(written.headers)["content-type"] == b"application/json"

@@ -54,7 +54,11 @@ def json_message(**more: Any) -> dict[str, Any]:
 
 CHANNELS: dict[str, dict[str, dict[str, Any]]] = {
     "avro": {"order": avro_message("payload", "4")},
-    "wide": {"order": avro_message("payload", "8")},
+    "wide": {"order": avro_message("payload", "apicurio-new")},
+    "eight": {"order": avro_message("payload", "8")},
+    "legacy": {"order": avro_message("payload", "apicurio-legacy")},
+    "told": {"order": avro_message("payload", "apicurio-new", **{"x-penstock-schema-id-bytes": 4})},
+    "none": {"order": avro_message("payload", "4", **{"x-penstock-schema-id-bytes": 0})},
     "header": {"order": avro_message("header")},
     "bare": {"order": avro_message(None)},
     "json": {"order": json_message()},

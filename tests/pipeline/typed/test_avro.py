@@ -195,12 +195,38 @@ def test_bytes_that_are_no_avro_are_refused(raw: bytes) -> None:
         avro_to_json(raw, text("string"), None)
 
 
-@given(st.binary(max_size=60))
-def test_any_bytes_end_in_json_or_a_typed_error(raw: bytes) -> None:
+FEW = {
+    "type": "record",
+    "name": "Few",
+    "fields": [
+        {"name": "n", "type": "long"},
+        {"name": "raw", "type": "bytes"},
+        {"name": "many", "type": {"type": "array", "items": ["null", "boolean"]}},
+    ],
+}
+
+
+@pytest.mark.parametrize("schema", [FEW, ORDER])
+@given(st.data())
+def test_any_bytes_end_in_json_or_a_typed_error(schema: dict[str, Any], data: st.DataObject) -> None:
+    value = {
+        "n": data.draw(st.integers(-9, 9)),
+        "raw": data.draw(st.binary(max_size=4)),
+        "many": [None, True],
+    }
+    start = bytearray(avro(FEW, value))
+    for _ in range(data.draw(st.integers(0, 2))):
+        start[data.draw(st.integers(0, len(start) - 1))] = data.draw(st.integers(0, 255))
+    raw = bytes(start) if schema is FEW else data.draw(st.binary(max_size=60))
     try:
-        json.loads(avro_to_json(raw, text(ORDER), None))
+        found = json.loads(avro_to_json(raw, text(schema), None))
     except InvalidEvent:
         return
+    # All of the bytes were read, and what was read says the same when it is written.
+    stream = io.BytesIO(raw)
+    schemaless_reader(stream, parse_schema(schema), None)
+    assert stream.read() == b""
+    assert json.loads(avro_to_json(avro_from_json(found, text(schema)), text(schema), None)) == found
 
 
 @pytest.mark.parametrize("depth", [300, 2000, 1_000_000])

@@ -76,11 +76,17 @@ def registry() -> FakeRegistry:
 
 
 def write(
-    shop: Any, registry: FakeRegistry, name: str, event: CloudEvent = EVENT, vendor: str = "apicurio"
+    shop: Any,
+    registry: FakeRegistry,
+    name: str,
+    event: CloudEvent = EVENT,
+    vendor: str = "apicurio",
+    **more: bool,
 ) -> Any:
     schemas = Schemas(open=registry.open)  # type: ignore[arg-type]
     writer = writer_of(shop.operation(name, vendor), shop.contract(vendor), schemas)
-    return pickle.loads(pickle.dumps(writer))(event, b"k", (("app", b"x"), ("__value_schema_id", b"old")))
+    headers = (("app", b"x"), ("__value_schema_id", b"old"))
+    return pickle.loads(pickle.dumps(writer))(event, b"k", headers, **more)
 
 
 def read_avro(shop: Any, raw: bytes) -> Any:
@@ -88,7 +94,9 @@ def read_avro(shop: Any, raw: bytes) -> Any:
     return schemaless_reader(io.BytesIO(raw), parse_schema(schema), None)
 
 
-@pytest.mark.parametrize(("name", "width"), [("toAvro", 4), ("toWide", 8)])
+@pytest.mark.parametrize(
+    ("name", "width"), [("toAvro", 4), ("toWide", 8), ("toEight", 8), ("toLegacy", 4), ("toTold", 4)]
+)
 def test_avro_is_written_behind_the_id_of_its_registered_schema(
     shop: Any, registry: FakeRegistry, name: str, width: int
 ) -> None:
@@ -114,8 +122,9 @@ def test_an_id_in_a_header_takes_the_place_of_the_old_one(
     assert read_avro(shop, record.value)["order"] == "a"
 
 
-def test_avro_without_a_place_for_ids_is_bare(shop: Any, registry: FakeRegistry) -> None:
-    record = write(shop, registry, "toBare")
+@pytest.mark.parametrize("name", ["toBare", "toNone"])
+def test_avro_without_a_place_for_ids_is_bare(shop: Any, registry: FakeRegistry, name: str) -> None:
+    record = write(shop, registry, name)
     assert read_avro(shop, record.value)["total"] == 1.5
     assert registry.calls == []
 
@@ -149,9 +158,18 @@ def test_a_plain_target_has_the_headers_of_spec_004(shop: Any, registry: FakeReg
     assert record.value == EVENT.data
 
 
-def test_no_data_stays_a_tombstone(shop: Any, registry: FakeRegistry) -> None:
-    for name in ("toAvro", "toFormat"):
-        assert write(shop, registry, name, EVENT.replace({}, absent)).value is None
+def test_what_came_as_null_stays_a_tombstone(shop: Any, registry: FakeRegistry) -> None:
+    for name in ("toAvro", "toFormat", "toPlain"):
+        event = EVENT.replace({"type": "order"} if name == "toPlain" else {}, absent)
+        assert write(shop, registry, name, event, null_value=True).value is None
+
+
+def test_only_an_envelope_can_say_that_an_event_has_no_data(shop: Any, registry: FakeRegistry) -> None:
+    assert write(shop, registry, "toAvro", EVENT.replace({}, absent)).value is None
+    record = write(shop, registry, "toFormat", EVENT.replace({}, absent))
+    assert record.value is not None
+    event = KafkaBinding().decode(record)
+    assert (event.id, event.data) == ("1", absent)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,8 @@ def test_a_message(consumer: int, where: MessageId, redeliveries: int, entry: by
     )
     frame = memoryview(encode_command(body)[4:] + entry)
     message = decode_command(frame)
-    assert message == Message(consumer, where, redeliveries, memoryview(entry))
+    assert message == Message(consumer, where, redeliveries, memoryview(entry), frame)
+    assert isinstance(message, Message) and message.ack_set() == (1, 2)
 
 
 @given(uint64, st.integers(0, (1 << 32) - 1))

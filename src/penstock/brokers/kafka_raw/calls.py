@@ -22,6 +22,7 @@ __all__ = [
     "INIT_PRODUCER_ID",
     "LIST_OFFSETS",
     "METADATA",
+    "METADATA_WITH_IDS",
     "OFFSET_COMMIT",
     "OFFSET_FETCH",
     "PRODUCE",
@@ -56,6 +57,8 @@ FETCH: Final = Call(1, 10)
 LIST_OFFSETS: Final = Call(2, 5)
 METADATA: Final = Call(3, 7)
 """7 is the first with the leader epoch."""
+METADATA_WITH_IDS: Final = Call(3, 12)
+"""Has the ids of topics (KIP-516). Only brokers from Kafka 2.8 have it; who asks can do without."""
 OFFSET_COMMIT: Final = Call(8, 6)
 OFFSET_FETCH: Final = Call(9, 7)
 """7 is the first that waits for offsets of open transactions (KIP-447)."""

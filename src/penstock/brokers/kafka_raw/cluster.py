@@ -12,7 +12,13 @@ from typing import Self, TypeVar
 
 from penstock.brokers.kafka_raw.address import Address
 from penstock.brokers.kafka_raw.answer import Answer
-from penstock.brokers.kafka_raw.calls import DESCRIBE_CONFIGS, END_TXN, METADATA, Call
+from penstock.brokers.kafka_raw.calls import (
+    DESCRIBE_CONFIGS,
+    END_TXN,
+    METADATA,
+    METADATA_WITH_IDS,
+    Call,
+)
 from penstock.brokers.kafka_raw.connection import Connection
 from penstock.brokers.kafka_raw.login import log_in
 from penstock.brokers.kafka_raw.metadata import (
@@ -21,6 +27,8 @@ from penstock.brokers.kafka_raw.metadata import (
     TopicLayout,
     metadata_request,
     read_metadata,
+    read_topic_ids,
+    topic_ids_request,
 )
 from penstock.brokers.kafka_raw.refusal import refusal
 from penstock.brokers.kafka_raw.retry import is_retriable, retrying
@@ -103,6 +111,19 @@ class Cluster:
         # A topic that a broker does not know for a moment keeps its leaders.
         self._topics |= {name: layout for name, layout in heard.topics.items() if layout.partitions}
         return heard
+
+    def topic_id(self, topic: str) -> str | None:
+        """Give the id that a topic got when it was made; None if it is not there or the cluster has no ids.
+
+        Asked once: raises Unreachable if nobody answers now.
+        """
+        try:
+            found = self.ask_any(METADATA_WITH_IDS, topic_ids_request([topic]), read_topic_ids)
+        except KafkaRefused as exc:
+            if exc.error_code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            return None
+        return found.get(topic)
 
     def max_message_bytes(self, topic: str) -> int | None:
         """Give the largest batch that a topic takes; None if the cluster does not tell."""

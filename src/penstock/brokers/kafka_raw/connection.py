@@ -34,6 +34,8 @@ _ANSWER_HEAD = 4
 _RECEIVE_BUFFER = 4 * 1024 * 1024
 _JOINED_BELOW = 64 * 1024
 _LONGEST_THROTTLE = 30.0
+_MORE = getattr(socket, "MSG_MORE", 0)
+"""Tells Linux that the next bytes follow at once; elsewhere they are sent as they come."""
 _ANY = (0, 0x7FFF)
 _NONE = (0, -1)
 
@@ -57,11 +59,14 @@ class Connection:
         self._correlation = 0
         self._not_before = 0.0
         self._memory = AnswerMemory()
+        self._login_until: float | None = None
+        """When TCP, TLS and the login together must be done; None: they are."""
         self.closed = False
 
     @classmethod
     def open(cls, peer: Address, settings: Settings, context: ssl.SSLContext | None) -> Self:
         """Connect by TCP and TLS; nothing of Kafka is spoken yet."""
+        until = time.monotonic() + settings.connect_timeout
         try:
             sock = socket.create_connection(peer, settings.connect_timeout)
         except (OSError, ValueError) as exc:
@@ -72,7 +77,20 @@ class Connection:
         # the system would cut it (net.core.rmem_max), one that grows by itself is larger in the end.
         if _is_granted(_RECEIVE_BUFFER):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-        return cls(sock if context is None else _secured(sock, peer, context), peer, settings)
+        # The time-out of a socket bounds a handshake as a whole.
+        sock.settimeout(max(until - time.monotonic(), 0.001))
+        made = cls(sock if context is None else _secured(sock, peer, context), peer, settings)
+        made._login_until = until
+        return made
+
+    def logged_in(self) -> None:
+        """Note that the login is over: from now on each request has its own time."""
+        self._login_until = None
+
+    def _allowed(self, seconds: float) -> float:
+        """Give until when something may take so many seconds, or what the login has left."""
+        until = time.monotonic() + seconds
+        return until if self._login_until is None else min(until, self._login_until)
 
     def __repr__(self) -> str:
         return f"Connection({self.peer}, {len(self._sent)} under way)"
@@ -121,9 +139,10 @@ class Connection:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         head = self._head(call, sum(map(len, body)))
         with self._translated():
-            self._sock.settimeout(self._settings.request_timeout)
+            left = self._allowed(self._settings.request_timeout) - time.monotonic()
+            self._sock.settimeout(max(left, 0.001))
             self._send_all([head, *body])
-        until = time.monotonic() + wait + self._settings.request_timeout
+        until = self._allowed(wait + self._settings.request_timeout)
         self._sent.append(_Sent(self._correlation, call, until))
 
     def receive(self) -> Answer:
@@ -157,7 +176,7 @@ class Connection:
             self._sock.sendall(b"".join(parts))
             return
         for part in parts[:-1]:
-            self._sock.sendall(part, socket.MSG_MORE)
+            self._sock.sendall(part, _MORE)
         self._sock.sendall(parts[-1])
 
     def _receive_frame(self, until: float) -> memoryview:

@@ -25,6 +25,7 @@ TopicPartition = tuple[str, int]
 _NO_GENERATION = -1
 _NO_EPOCH = -1
 _STABLE = b"\1"
+_UNSTABLE = b"\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,22 @@ class GroupOffsets:
         self._group = group
         self._coordinator = Coordinator(cluster, CoordinatorKind.GROUP, group)
 
-    def committed(self, topic: str) -> dict[int, GroupOffset]:
-        """Give the committed offset of each partition that has one."""
+    def committed(self, topic: str, *, stable: bool = True) -> dict[int, GroupOffset]:
+        """Give the committed offset of each partition that has one.
+
+        With `stable` the answer waits for offsets of an open transaction. One that a killed process left open
+        ends when it is fenced or times out: before that, ask for what is committed so far.
+        """
         numbers = range(self._cluster.partitions(topic))
         rows = b"".join(struct.pack(">i", number) for number in numbers)
         asked = (COMPACT.string(topic), COMPACT.length(len(numbers)), rows, COMPACT.tags)
-        body = (COMPACT.string(self._group), COMPACT.length(1), *asked, _STABLE, COMPACT.tags)
+        body = (
+            COMPACT.string(self._group),
+            COMPACT.length(1),
+            *asked,
+            _STABLE if stable else _UNSTABLE,
+            COMPACT.tags,
+        )
         return self._coordinator.ask(OFFSET_FETCH, body, self._read_committed)
 
     def commit(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:

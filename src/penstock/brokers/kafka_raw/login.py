@@ -14,11 +14,15 @@ __all__ = ["log_in"]
 
 
 def log_in(connection: Connection, settings: Settings) -> None:
-    """Learn the versions, then prove who we are if a mechanism is set; close the connection if that fails."""
+    """Learn the versions, then prove who we are if a mechanism is set; close the connection if that fails.
+
+    TCP, TLS and this together have `connect_timeout`; Unreachable if it takes longer.
+    """
     try:
         connection.versions = _versions(connection)
         if settings.mechanism is not None:
             _authenticate(connection, settings, settings.mechanism)
+        connection.logged_in()
     except BaseException:
         connection.close()
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -11,11 +12,22 @@ from penstock.brokers.kafka_raw.address import Address
 from penstock.brokers.kafka_raw.answer import Answer
 from penstock.errors import WireError
 from penstock.wire.kafka.error_codes import ErrorCode
-from penstock.wire.kafka.primitives import CLASSIC
+from penstock.wire.kafka.primitives import CLASSIC, COMPACT
 
-__all__ = ["Leader", "Metadata", "TopicLayout", "metadata_request", "read_address", "read_metadata"]
+__all__ = [
+    "Leader",
+    "Metadata",
+    "TopicLayout",
+    "metadata_request",
+    "read_address",
+    "read_metadata",
+    "read_topic_ids",
+    "topic_ids_request",
+]
 
 _NO_AUTO_CREATION = b"\0"
+_NO_OPERATIONS = b"\0"
+_NO_ID = bytes(16)
 _MOST_PORT = 65_535
 
 
@@ -61,6 +73,48 @@ def read_metadata(answer: Answer) -> Metadata:
     cluster_id = answer.nullable_string()
     answer.int32()  # controller
     return Metadata(brokers, cluster_id, dict(answer.array(lambda: _topic(answer))))
+
+
+def topic_ids_request(topics: Collection[str]) -> tuple[bytes, ...]:
+    """Ask for the ids of these topics (Metadata v12); asking creates none."""
+    rows = (_NO_ID + COMPACT.string(topic) + COMPACT.tags for topic in topics)
+    return COMPACT.length(len(topics)), *rows, _NO_AUTO_CREATION, _NO_OPERATIONS, COMPACT.tags
+
+
+def read_topic_ids(answer: Answer) -> dict[str, str | None]:
+    """Give the id of each topic that is there, as Kafka's tools write it; None if it has none.
+
+    The topics stand behind the brokers and the ids of cluster and controller.
+    """
+
+    def broker() -> None:
+        answer.int32()
+        read_address(answer)
+        answer.nullable_string()
+        answer.skip_tags()
+
+    def partition() -> None:
+        answer.take(_PARTITION.size)
+        for _ in ("replicas", "in sync", "offline"):
+            answer.array(answer.int32)
+        answer.skip_tags()
+
+    def topic() -> tuple[str, str | None, int]:
+        code, name, raw = answer.int16(), answer.string(), bytes(answer.take(len(_NO_ID)))
+        answer.int8()  # is internal
+        answer.array(partition)
+        answer.int32()  # authorized operations
+        answer.skip_tags()
+        return name, None if raw == _NO_ID else _text(raw), code
+
+    answer.array(broker)
+    answer.nullable_string()
+    answer.int32()
+    return {name: found for name, found, code in answer.array(topic) if code == ErrorCode.NONE}
+
+
+def _text(topic_id: bytes) -> str:
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def read_address(answer: Answer) -> Address:

@@ -20,7 +20,7 @@ WireError when it talks nonsense.
 
 from __future__ import annotations
 
-from penstock.brokers.pulsar.admin import Admin
+from penstock.brokers.pulsar.admin import Admin, Creation
 from penstock.brokers.pulsar.client import PulsarClient
 from penstock.brokers.pulsar.consumer import Consumer, SubscriptionType
 from penstock.brokers.pulsar.options import Options
@@ -36,6 +36,7 @@ __all__ = [
     "Admin",
     "Broker",
     "Consumer",
+    "Creation",
     "Delivery",
     "Host",
     "Options",

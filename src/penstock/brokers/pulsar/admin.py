@@ -5,8 +5,11 @@ Topic names are full, and one of a partitioned topic names the partition where a
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
@@ -16,12 +19,35 @@ from penstock.config.secret import Secret
 from penstock.errors import ClusterError, UsageError
 from penstock.wire.pulsar import MessageId
 
-__all__ = ["Admin", "EntryIndex"]
+__all__ = ["Admin", "Creation", "EntryHead", "EntryIndex"]
 
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _INDEX: Final = "x-pulsar-broker-entry-metadata-index"
 _COUNT: Final = "x-pulsar-num-batch-message"
+_MARKER: Final = "x-pulsar-marker-type"
+_ABORTED: Final = "x-pulsar-txn-aborted"
+_UNCOMMITTED: Final = "x-pulsar-txn-uncommitted"
+
+
+_TOPIC_METADATA: Final = "application/vnd.partitioned-topic-metadata+json"
+"""The media type with which a topic is created together with its properties."""
+
+
+class Creation(Enum):
+    """What became of the wish for a topic."""
+
+    CREATED = auto()
+    EXISTS = auto()
+    NO_NAMESPACE = auto()
+
+
+_CREATIONS: Final[Mapping[int, Creation]] = {
+    _CONFLICT: Creation.EXISTS,
+    _NOT_FOUND: Creation.NO_NAMESPACE,
+}
+_ENTRIES_AT_ONCE: Final = 16
+"""Entries that are asked for at a time: they come in crowds, and other questions shall not wait for them."""
 
 
 class EntryIndex(NamedTuple):
@@ -30,6 +56,18 @@ class EntryIndex(NamedTuple):
     last_index: int
     """The index of the last message in the entry."""
     num_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntryHead:
+    """What the broker tells of an entry without its payload."""
+
+    index: EntryIndex | None
+    """None if the broker keeps no index."""
+    is_hidden: bool
+    """Whether no reader is ever given it: a marker, or a message of a transaction that was aborted."""
+    is_held_back: bool
+    """Whether a transaction that is open now lies before it, so that no reader is given it yet."""
 
 
 class Admin:
@@ -45,6 +83,7 @@ class Admin:
     ) -> None:
         base = f"{url.rstrip('/')}/admin/v2"
         self._rest = AsyncRest(base, name="pulsar", token=token, tls=tls, timeout=timeout)
+        self._entries = asyncio.Semaphore(_ENTRIES_AT_ONCE)
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,6 +121,17 @@ class Admin:
             await self._do("PUT", f"{path}/partitions", f"topic {topic}", partitions)
         else:
             await self._do("PUT", path, f"topic {topic}")
+
+    async def create_partitioned_topic(
+        self, topic: str, partitions: int, properties: Mapping[str, str]
+    ) -> Creation:
+        """Create a topic with partitions and properties in one step: of several callers one creates it."""
+        value = {"partitions": partitions, "properties": dict(properties)}
+        path = f"{_path(topic)}/partitions"
+        answer, _ = await self._rest.ask("PUT", path, value, content_type=_TOPIC_METADATA)
+        if answer.status not in _CREATIONS:
+            self._accepted(f"topic {topic}", answer)
+        return _CREATIONS.get(answer.status, Creation.CREATED)
 
     async def add_partitions(self, topic: str, total: int) -> None:
         """Let a topic have `total` partitions; Pulsar refuses fewer than there are."""
@@ -121,9 +171,13 @@ class Admin:
 
     # Policies, by their name in the path: retention, compactionThreshold, maxMessageSize, ...
 
-    async def policy(self, topic: str, name: str) -> Any:
-        """Read a policy of a topic; None if nothing is set on it."""
-        return await self._get(f"{_path(topic)}/{name}", f"{name} of topic {topic}")
+    async def policy(self, topic: str, name: str, *, applied: bool = False) -> Any:
+        """Read a policy of a topic; None if nothing is set on it.
+
+        `applied` reads what holds for the topic, be it by the policy of the namespace or of the broker.
+        """
+        query = "?applied=true" if applied else ""
+        return await self._get(f"{_path(topic)}/{name}{query}", f"{name} of topic {topic}")
 
     async def set_policy(self, topic: str, name: str, value: Any) -> None:
         """Set a policy of a topic."""
@@ -132,6 +186,19 @@ class Admin:
     async def remove_policy(self, topic: str, name: str) -> None:
         """Let the policy of the namespace apply again."""
         await self._do("DELETE", f"{_path(topic)}/{name}", f"{name} of topic {topic}")
+
+    async def properties(self, topic: str) -> Mapping[str, str] | None:
+        """Read the properties of a topic; None if there is no such topic."""
+        answer, _ = await self._rest.ask("GET", f"{_path(topic)}/properties")
+        if answer.status == _NOT_FOUND:
+            return None
+        found = self._accepted(f"properties of topic {topic}", answer).value
+        return found if isinstance(found, dict) else {}
+
+    async def remove_property(self, topic: str, name: str) -> None:
+        """Remove a property of a topic, if it has it."""
+        path = f"{_path(topic)}/properties?key={_quoted(name)}"
+        await self._do("DELETE", path, f"property {name} of topic {topic}")
 
     async def set_properties(self, topic: str, properties: Mapping[str, str]) -> None:
         """Add properties to a topic; those it has under other names stay."""
@@ -161,15 +228,26 @@ class Admin:
 
     async def entry_index(self, topic: str, message_id: MessageId) -> EntryIndex | None:
         """Read the index of an entry; None if it has none. An entry that is not there is refused."""
+        return (await self.entry_head(topic, message_id)).index
+
+    async def entry_head(self, topic: str, message_id: MessageId) -> EntryHead:
+        """Read what the broker tells of an entry. An entry that is not there is refused."""
         ledger, entry = message_id[:2]
-        answer, headers = await self._rest.ask("GET", f"{_path(topic)}/ledger/{ledger}/entry/{entry}")
+        async with self._entries:
+            answer, headers = await self._rest.ask("GET", f"{_path(topic)}/ledger/{ledger}/entry/{entry}")
         self._accepted(f"entry {ledger}:{entry} of topic {topic}", answer)
-        if _INDEX not in headers:
-            return None
-        try:
-            return EntryIndex(int(headers[_INDEX]), int(headers.get(_COUNT, "1")))
-        except ValueError as exc:
-            raise ClusterError(f"the index of an entry of topic {topic} is no number", why=str(exc)) from exc
+        index = None
+        if _INDEX in headers:
+            try:
+                index = EntryIndex(int(headers[_INDEX]), int(headers.get(_COUNT, "1")))
+            except ValueError as exc:
+                what = f"the index of an entry of topic {topic} is no number"
+                raise ClusterError(what, why=str(exc)) from exc
+        return EntryHead(
+            index,
+            is_hidden=_MARKER in headers or headers.get(_ABORTED) == "true",
+            is_held_back=headers.get(_UNCOMMITTED) == "true",
+        )
 
     # Cursors
 

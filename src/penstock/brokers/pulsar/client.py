@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from penstock.brokers.pulsar.connection import Credentials
-from penstock.brokers.pulsar.consumer import Consumer, SilentConsumer, SubscriptionType
+from penstock.brokers.pulsar.consumer import Consumer, PeekingConsumer, SubscriptionType
 from penstock.brokers.pulsar.lookup import Lookup
 from penstock.brokers.pulsar.options import Options
 from penstock.brokers.pulsar.pool import Pool
@@ -23,6 +23,11 @@ from penstock.config.secret import Secret
 from penstock.wire.pulsar import EARLIEST, MessageId
 
 __all__ = ["PulsarClient"]
+
+_OPENING = 64
+"""Shared producers that are being opened at a time, and single entries that are being read."""
+_ONE_ENTRY = 1
+"""Bytes to ask for ahead: the broker sends one entry, however large, and no other."""
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Session)
@@ -57,6 +62,8 @@ class PulsarClient:
         )
         self._lookup = Lookup(self._pool, url, on_owner=on_owner)
         self._cluster = Cluster(self._pool, self._lookup, self.options)
+        self._opening = asyncio.Semaphore(_OPENING)
+        self._reading = asyncio.Semaphore(_OPENING)
         self._producer_ids = count(1)
         self._consumer_ids = count(1)
 
@@ -101,11 +108,17 @@ class PulsarClient:
     async def producer(
         self, topic: str, *, name: str | None = None, access: AccessMode = AccessMode.SHARED
     ) -> Producer:
-        """Open a producer; with WAIT_FOR_EXCLUSIVE that takes until the others are gone."""
+        """Open a producer; with WAIT_FOR_EXCLUSIVE that takes until the others are gone.
+
+        Shared ones, of which a crowd may come at once, take turns: a broker that loads thousands of topics
+        at a time answers none of them in time.
+        """
         producer_id = next(self._producer_ids)
-        return await self._open(
-            Producer(self._cluster, topic, producer_id=producer_id, name=name, access=access)
-        )
+        producer = Producer(self._cluster, topic, producer_id=producer_id, name=name, access=access)
+        if access is not AccessMode.SHARED:
+            return await self._open(producer)
+        async with self._opening:
+            return await self._open(producer)
 
     @overload
     async def reader(
@@ -120,6 +133,7 @@ class PulsarClient:
         start: MessageId = ...,
         read_compacted: bool = ...,
         convert: Callable[[Delivery], T],
+        size_of: Callable[[T], int] | None = ...,
         read_bytes: int | None = ...,
     ) -> Reader[T]: ...
 
@@ -130,11 +144,13 @@ class PulsarClient:
         start: MessageId = EARLIEST,
         read_compacted: bool = False,
         convert: Callable[[Delivery], Any] | None = None,
+        size_of: Callable[[Any], int] | None = None,
         read_bytes: int | None = None,
     ) -> Reader[Any]:
         """Open a reader at an entry; `convert` is called while the entry is in the buffer of the socket.
 
-        `read_bytes` is what it asks for ahead, if not what the options say.
+        `read_bytes` is what it asks for ahead, if not what the options say; `size_of` gives the bytes that
+        the result of a conversion takes, else the entry counts as it came.
         """
         return await self._open(
             Reader[Any](
@@ -144,9 +160,22 @@ class PulsarClient:
                 start=start,
                 read_compacted=read_compacted,
                 convert=convert,
+                size_of=size_of,
                 read_bytes=read_bytes,
             )
         )
+
+    async def read_entry(self, topic: str, place: MessageId, convert: Callable[[Delivery], T]) -> T:
+        """Read the entry at a place, or the first behind it; wait for it if there is none.
+
+        It costs a broker a fraction of the same question to its admin API. Some are read at a time.
+        """
+        async with self._reading:
+            reader = await self.reader(topic, start=place, convert=convert, read_bytes=_ONE_ENTRY)
+            try:
+                return await reader.read()
+            finally:
+                await reader.close()
 
     @overload
     async def consumer(
@@ -186,10 +215,10 @@ class PulsarClient:
             )
         )
 
-    async def silent_consumer(self, topic: str, subscription: str) -> SilentConsumer:
-        """Open a consumer that is sent nothing; it only acknowledges."""
+    async def peeking_consumer(self, topic: str, subscription: str) -> PeekingConsumer:
+        """Open a consumer that says where a subscription stands, and may acknowledge."""
         return await self._open(
-            SilentConsumer(self._cluster, topic, ids=self._consumer_ids.__next__, subscription=subscription)
+            PeekingConsumer(self._cluster, topic, ids=self._consumer_ids.__next__, subscription=subscription)
         )
 
     async def _open(self, session: S) -> S:

@@ -6,18 +6,20 @@ known exactly: an acknowledgement returns when the broker has confirmed it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from penstock.brokers.pulsar.message_ids import ack_set, to_wire
+from penstock.brokers.pulsar.message_ids import ack_set, first_unread, to_wire
 from penstock.brokers.pulsar.refusal import refusal
 from penstock.brokers.pulsar.session import Cluster
 from penstock.brokers.pulsar.subscription import Delivery, Subscription
-from penstock.wire.pulsar import EARLIEST, MessageId
+from penstock.errors import ClusterError, WireError
+from penstock.wire.pulsar import EARLIEST, Message, MessageId, encode_flow, read_entry
 from penstock.wire.pulsar.pulsar_pb2 import CommandAck, CommandSubscribe, CommandUnsubscribe
 
-__all__ = ["Consumer", "SilentConsumer", "SubscriptionType"]
+__all__ = ["Consumer", "FirstUnread", "PeekingConsumer", "SubscriptionType"]
 
 T = TypeVar("T")
 
@@ -107,8 +109,47 @@ class Consumer(Subscription[T]):
         )
 
 
-class SilentConsumer(Consumer[Delivery]):
-    """Made by `PulsarClient.silent_consumer`: asks for no entries, and only acknowledges."""
+class FirstUnread(NamedTuple):
+    """The first message that a subscription has not acknowledged, and how many its entry holds."""
+
+    message_id: MessageId
+    """With the index in the batch, 0 in an entry that is no batch."""
+    batch_size: int
+
+
+class PeekingConsumer(Consumer[Delivery]):
+    """Made by `PulsarClient.peeking_consumer`: says where a subscription stands, within an entry too.
+
+    It asks for nothing by itself, and may acknowledge.
+    """
+
+    _first: asyncio.Future[FirstUnread] | None = None
+
+    async def first_unread(self, *, within: float) -> FirstUnread:
+        """Ask for the first message that is not acknowledged; ClusterError if none comes in time.
+
+        `within` is in seconds.
+        """
+        connection = await self._attached()
+        self._first = asyncio.get_running_loop().create_future()
+        connection.write(encode_flow(self._consumer_id, 1))
+        try:
+            return await asyncio.wait_for(self._first, within)
+        except TimeoutError as exc:
+            what = f"subscription {self.subscription} of topic {self.topic}"
+            raise ClusterError(f"{what} was given nothing within {within:g} s") from exc
 
     def _ask_for_more(self) -> None:
         return
+
+    def on_message(self, message: Message) -> None:
+        """Note where it is; it is not acknowledged, so the next consumer is given it again."""
+        if self._first is None or self._first.done():
+            return
+        try:
+            size = max(read_entry(message.entry).num_messages, 1)
+            place = message.message_id._replace(batch_index=first_unread(message.ack_set()))
+        except WireError as exc:
+            self._first.set_exception(exc)
+        else:
+            self._first.set_result(FirstUnread(place, size))

@@ -55,9 +55,14 @@ class FlowControl:
         self._expected = max(seen, self._expected + _SHARE * (seen - self._expected))
         return True
 
+    def resized(self, messages: int, received: int, held: int) -> None:
+        """Count an entry by what it takes now, which is more than was received if it was inflated."""
+        self.held += held - received
+        self._expected = max(self._expected, held / max(messages, 1))
+
     def taken(self, size: int) -> None:
         """Count an entry that has left."""
-        self.held -= size
+        self.held = max(self.held - size, 0)
 
     def cleared(self) -> None:
         """Count everything as gone."""

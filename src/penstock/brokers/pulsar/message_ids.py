@@ -8,7 +8,7 @@ from typing import Any
 from penstock.wire.pulsar import MessageId
 from penstock.wire.pulsar.pulsar_pb2 import MessageIdData
 
-__all__ = ["ack_set", "from_wire", "to_wire"]
+__all__ = ["ack_set", "first_unread", "from_wire", "to_wire"]
 
 _UNSIGNED = (1 << 64) - 1
 _SIGN = 1 << 63
@@ -47,6 +47,18 @@ def ack_set(size: int, done: Iterable[int]) -> list[int]:
         words.append(_signed(bits & _UNSIGNED))
         bits >>= _WORD
     return words
+
+
+def first_unread(words: Iterable[int]) -> int:
+    """Give the index of the first message of a batch that is not done; 0 if there are no words.
+
+    >>> first_unread(ack_set(4, [0, 1])), first_unread(ack_set(65, range(64))), first_unread([])
+    (2, 64, 0)
+    """
+    bits = 0
+    for at, word in enumerate(words):
+        bits |= (word & _UNSIGNED) << (_WORD * at)
+    return max((bits & -bits).bit_length() - 1, 0)
 
 
 def _signed(value: int) -> int:

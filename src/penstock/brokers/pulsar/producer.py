@@ -16,7 +16,7 @@ from penstock.brokers.pulsar.connection import Connection
 from penstock.brokers.pulsar.refusal import FATAL_FOR_PRODUCERS, refusal
 from penstock.brokers.pulsar.session import Cluster, Session
 from penstock.brokers.pulsar.window import Pending, Receipt, Window
-from penstock.errors import ClusterError, PenstockError, Unreachable
+from penstock.errors import PenstockError, PulsarRefused, Unreachable
 from penstock.wire.buffer import Buffer, as_array
 from penstock.wire.kernels import ByteArray, crc32c
 from penstock.wire.pulsar import SendReceipt, encode_send, send_frame
@@ -25,6 +25,7 @@ from penstock.wire.pulsar.pulsar_pb2 import (
     CommandProducer,
     CommandSend,
     ProducerAccessMode,
+    ServerError,
 )
 
 __all__ = ["AccessMode", "Producer"]
@@ -121,6 +122,14 @@ class Producer(Session):
             buffer, start, end, num_messages, publish_time, sequence_id, last_sequence_id, -1, -1
         )
 
+    async def room(self, size: int) -> None:
+        """Wait until a payload of so many bytes may be sent, for who has to look again before he sends.
+
+        Who sends in the same turn of the loop, with `send_nowait`, finds the room still there.
+        """
+        async with self._turn:
+            await self._room(size + _HEAD_BYTES)
+
     def _send(
         self,
         buffer: ByteArray,
@@ -178,6 +187,11 @@ class Producer(Session):
         return self._window.size
 
     @property
+    def max_message_bytes(self) -> int:
+        """The largest entry that the broker takes, its head included."""
+        return self._max_bytes
+
+    @property
     def late_receipts(self) -> int:
         """Receipts for entries that were already answered."""
         return self._window.late_receipts
@@ -194,8 +208,11 @@ class Producer(Session):
 
     def _queue(self, frame: memoryview, sequence_id: int, last: int | None) -> asyncio.Future[Receipt]:
         if len(frame) > self._max_bytes:
-            raise ClusterError(
+            # What the broker itself answers to an entry that is too large; it ends the connection for larger.
+            raise PulsarRefused(
                 f"an entry of {len(frame)} bytes is too large for topic {self.topic}",
+                server_error=ServerError.NOT_ALLOWED_ERROR,
+                retriable=False,
                 why=f"the broker takes {self._max_bytes}",
                 next="send smaller batches",
             )

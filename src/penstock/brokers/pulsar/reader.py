@@ -34,9 +34,10 @@ class Reader(Subscription[T]):
         start: MessageId = EARLIEST,
         read_compacted: bool = False,
         convert: Callable[[Delivery], T] | None = None,
+        size_of: Callable[[T], int] | None = None,
         read_bytes: int | None = None,
     ) -> None:
-        super().__init__(cluster, topic, ids=ids, convert=convert, read_bytes=read_bytes)
+        super().__init__(cluster, topic, ids=ids, convert=convert, size_of=size_of, read_bytes=read_bytes)
         self._start = _at(start)
         self._read_compacted = read_compacted
         self._name = f"penstock-{secrets.token_hex(8)}"

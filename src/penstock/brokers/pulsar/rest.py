@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ __all__ = ["AsyncRest"]
 _REDIRECTS = frozenset({307, 308})
 _SERVER_ERROR = 500
 _NOBODY = frozenset({502, 503, 504})
+_AT_ONCE = 64
+"""Requests under way; httpcore's pool looks through all that wait for a connection each time one is free."""
 
 
 class _Connecting:
@@ -46,12 +49,15 @@ class AsyncRest(Rest):
         self._client.close()
         self._token = token
         self._requests = httpx.AsyncClient(verify=tls or public_tls(), timeout=timeout)
+        self._turn = asyncio.Semaphore(_AT_ONCE)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._requests.aclose()
 
-    async def ask(self, method: str, path: str, value: Any = None) -> tuple[Answer, Mapping[str, str]]:
+    async def ask(
+        self, method: str, path: str, value: Any = None, *, content_type: str | None = None
+    ) -> tuple[Answer, Mapping[str, str]]:
         """Send a request; an answer of any status but 5xx is returned for the caller to judge."""
         import httpx
 
@@ -59,14 +65,17 @@ class AsyncRest(Rest):
             raise Unreachable(f"the connections to {self.name} were closed", where=self.address)
         body = None if value is None else json.dumps(value).encode()
         try:
-            return await self._travel(method, f"{self.base}{path}", body)
+            async with self._turn:
+                return await self._travel(method, f"{self.base}{path}", body, content_type)
         except httpx.InvalidURL as exc:
             raise ConfigError(f"'{self.address}' is not an address", next="correct it") from exc
         except httpx.HTTPError as exc:
             raise self._error(exc) from exc
 
-    async def _travel(self, method: str, url: str, body: bytes | None) -> tuple[Answer, Mapping[str, str]]:
-        headers = self._headers
+    async def _travel(
+        self, method: str, url: str, body: bytes | None, content_type: str | None
+    ) -> tuple[Answer, Mapping[str, str]]:
+        headers = self._headers if content_type is None else self._headers | {"Content-Type": content_type}
         if self._token is not None:
             headers = headers | {"Authorization": f"Bearer {self._token.reveal()}"}
         for _ in range(MAX_REDIRECTS + 1):

@@ -17,7 +17,7 @@ from penstock.brokers.pulsar.options import Options
 from penstock.brokers.pulsar.pool import Pool
 from penstock.brokers.pulsar.refusal import is_retriable
 from penstock.brokers.pulsar.tasks import Tasks
-from penstock.errors import ClusterError, PenstockError, PulsarRefused
+from penstock.errors import ClusterError, InternalError, PenstockError, PulsarRefused
 from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
 __all__ = ["Cluster", "Session"]
@@ -121,6 +121,10 @@ class Session(ABC):
                 self._cluster.reconnects += 1
             except PenstockError as exc:
                 self._end(exc)
+            except Exception as exc:
+                # A session that nobody keeps would wait for ever.
+                self._end(InternalError(f"the session on topic {self.topic} has failed", why=repr(exc)))
+                raise
 
     async def _attach_with_retries(self, *, first: bool) -> None:
         clock = asyncio.get_running_loop().time

@@ -65,6 +65,7 @@ class Subscription(Session, Generic[T]):
         *,
         ids: Callable[[], int],
         convert: Callable[[Delivery], T] | None = None,
+        size_of: Callable[[T], int] | None = None,
         read_bytes: int | None = None,
     ) -> None:
         super().__init__(cluster, topic)
@@ -75,6 +76,7 @@ class Subscription(Session, Generic[T]):
         self.overflows = 0
         """How often entries were dropped for want of room, to be asked for again."""
         self._convert = convert
+        self._size_of = size_of
         self._ids = ids
         self._consumer_id = -1
         self._flow = FlowControl(budget=read_bytes or self._options.read_bytes)
@@ -110,6 +112,20 @@ class Subscription(Session, Generic[T]):
             return None
         return self._take()
 
+    def take_nowait(self) -> tuple[T, int] | None:
+        """Take the next entry if there is one, with its size; its bytes stay counted until `release`."""
+        if not self._queue:
+            self._check_end()
+            return None
+        return self._queue.popleft()
+
+    def release(self, size: int) -> None:
+        """Count bytes that were taken by `take_nowait` as gone: so many more may be asked for."""
+        self._flow.taken(size)
+        if self._flow.is_low:
+            self._room.set()
+        self._ask_for_more()
+
     async def __aiter__(self) -> AsyncIterator[T]:
         while True:
             yield await self.read()
@@ -123,8 +139,13 @@ class Subscription(Session, Generic[T]):
         return True
 
     @property
+    def is_attached(self) -> bool:
+        """Whether the broker has it now; one that was lost, or waits for room, has to come back first."""
+        return self._opened.is_set() and self.error is None
+
+    @property
     def held_bytes(self) -> int:
-        """Bytes of the entries that wait, as they came."""
+        """Bytes of the entries that wait, and of those that were taken and not released."""
         return self._flow.held
 
     def limit(self, size: int) -> None:
@@ -135,10 +156,7 @@ class Subscription(Session, Generic[T]):
     def _take(self) -> T:
         item: T
         item, size = self._queue.popleft()
-        self._flow.taken(size)
-        if self._flow.is_low:
-            self._room.set()
-        self._ask_for_more()
+        self.release(size)
         return item
 
     def _check_end(self) -> None:
@@ -215,10 +233,10 @@ class Subscription(Session, Generic[T]):
             return
         self.received = message.message_id
         self._useful = True
-        self._put(Delivery(message.message_id, message.redelivery_count, entry, data))
+        self._put(Delivery(message.message_id, message.redelivery_count, entry, data), messages)
         self._ask_for_more()
 
-    def _put(self, delivery: Delivery) -> None:
+    def _put(self, delivery: Delivery, messages: int) -> None:
         try:
             item = delivery if self._convert is None else self._convert(delivery)
         except Exception as exc:  # noqa: BLE001  what a caller's function does must not end the connection
@@ -230,7 +248,12 @@ class Subscription(Session, Generic[T]):
             error.__cause__ = exc
             self._end(error)
         else:
-            self._queue.append(_Waiting(item, len(delivery.data)))
+            size = len(delivery.data)
+            if self._size_of is not None:
+                # What waits is the result, and a compressed entry may be many times as large then.
+                size = self._size_of(item)  # type: ignore[arg-type]
+                self._flow.resized(messages, len(delivery.data), size)
+            self._queue.append(_Waiting(item, size))
             self._news.set()
 
     def on_end_of_topic(self) -> None:

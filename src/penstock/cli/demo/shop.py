@@ -86,7 +86,12 @@ def _addresses(stack: Stack) -> dict[str, object]:
     pulsar = stack.pulsar
     return {
         "servers": {
-            "kafka": {"kind": "kafka", "address": stack.kafka.bootstrap},
+            "kafka": {
+                "kind": "kafka",
+                "address": stack.kafka.bootstrap,
+                # The shop's contract asks for TLS; the servers of the demo have none.
+                "security": {"protocol": "plaintext"},
+            },
             "pulsar": {"kind": "pulsar", "address": pulsar.service_url, "admin": pulsar.admin_url},
         },
         "registry": {"address": stack.registry.url},

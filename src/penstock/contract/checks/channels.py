@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
+from penstock.contract.addresses import MAX_ADDRESSES, MAX_TOPICS, count_addresses
 from penstock.contract.channels import Channel
-from penstock.contract.checks.servers import BRACES
+from penstock.contract.checks.servers import BRACES, is_written
 from penstock.contract.document import Contract
 from penstock.contract.finding import Report
 from penstock.contract.kafka import KafkaChannel
 from penstock.contract.node import Node
 from penstock.contract.protocols import family_of
 from penstock.contract.rules import channels as rules
-from penstock.contract.rules import extensions
+from penstock.contract.rules import extensions, reading
 from penstock.contract.rules import kafka as kafka_rules
 from penstock.contract.topics import is_kafka_topic, kafka_topic
 
@@ -29,13 +31,34 @@ def check_channels(contract: Contract, report: Report) -> None:
         _check_bindings(name, channel, families, report)
         _check_dead_letter(contract, name, channel, report)
     _check_one_truth(contract, report)
+    _check_number(contract, report)
+
+
+def _check_number(contract: Contract, report: Report) -> None:
+    """Report channels that stand for more topics than are read; nothing is cut."""
+    total = 0
+    for name, channel in contract.channels.items():
+        number = max(
+            count_addresses(template, channel) for template in (kafka_topic(channel), channel.address)
+        )
+        if number > MAX_ADDRESSES:
+            problem = f"channel {name} stands for {number} topics, at most {MAX_ADDRESSES} are read"
+            report.add(reading.TOO_LARGE, channel.node, problem=problem, fix=_FEWER_TOPICS)
+        else:
+            total += number * max(1, len(contract.servers_of(channel)))
+    if total > MAX_TOPICS:
+        problem = f"its channels stand for {total} topics, at most {MAX_TOPICS} are read"
+        report.add(reading.TOO_LARGE, contract.at("channels"), problem=problem, fix=_FEWER_TOPICS)
+
+
+_FEWER_TOPICS: Final = "shorten the enum of a parameter, or split the document"
 
 
 def _check_address(channel: Channel, report: Report) -> None:
     address = channel.address or ""
     names = BRACES.findall(address)
     for name in names:
-        if name not in channel.parameters:
+        if not is_written(channel, "parameters", name):
             report.add(rules.MISSING_PARAMETER, channel.at("address"), name=name)
     for name, parameter in channel.parameters.items():
         if name not in names:
@@ -45,17 +68,16 @@ def _check_address(channel: Channel, report: Report) -> None:
 
 
 def _check_name(name: str, channel: Channel, families: set[str], report: Report) -> None:
-    topic = kafka_topic(channel)
+    kafka = channel.bindings.kafka
+    own = kafka.topic if kafka is not None else None
+    topic = channel.address if own is None else own
     if topic is None:
         report.add(rules.NO_ADDRESS, channel.node, channel=name)
-        return
-    kafka = channel.bindings.kafka
-    if "kafka" not in families and (kafka is None or not kafka.topic):
-        return
-    where = kafka.at("topic") if kafka is not None and kafka.topic else channel.at("address")
-    # A query is reported already, and an expression in braces stands for a name that is not known yet.
-    if not is_kafka_topic(BRACES.sub("x", topic)) and "?" not in topic and "#" not in topic:
-        report.add(rules.BAD_TOPIC, where, found=topic)
+    elif own is not None or "kafka" in families:
+        where = kafka.at("topic") if kafka is not None and own is not None else channel.at("address")
+        # A query is reported already, and an expression in braces stands for a name that is not known yet.
+        if not is_kafka_topic(BRACES.sub("x", topic)) and "?" not in topic and "#" not in topic:
+            report.add(rules.BAD_TOPIC, where, found=topic)
 
 
 def _check_bindings(name: str, channel: Channel, families: set[str], report: Report) -> None:

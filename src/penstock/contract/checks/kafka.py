@@ -2,63 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from penstock.contract.document import Contract
-from penstock.contract.finding import Report
+from penstock.contract.finding import Report, listed
 from penstock.contract.kafka import KafkaMessage, KafkaOperation, KafkaServer, TopicConfiguration
-from penstock.contract.messages import MessageTrait
+from penstock.contract.messages import Message, MessageTrait
+from penstock.contract.node import Node
 from penstock.contract.protocols import family_of
-from penstock.contract.registry import ID_WIDTHS, strategies_of, strategy_name
+from penstock.contract.registry import APICURIO_WIDTHS, ID_WIDTHS, strategies_of, strategy_name
 from penstock.contract.rules import kafka as rules
 from penstock.contract.rules import structure
-from penstock.contract.schema import constants
+from penstock.contract.schema import SchemaFormat, constants
 from penstock.contract.servers import Server
 from penstock.contract.shape import Part
+from penstock.contract.topic_settings import TOPIC_SETTINGS
 
 __all__ = ["check_kafka"]
 
 REGISTRY_FIELDS: Final = ("schemaIdLocation", "schemaIdPayloadEncoding", "schemaLookupStrategy")
-
-# The topic settings of Apache Kafka 4 (TopicConfig); confluent.* ones exist only on Confluent's brokers.
-TOPIC_SETTINGS: Final = frozenset(
-    {
-        "cleanup.policy",
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.type",
-        "compression.zstd.level",
-        "delete.retention.ms",
-        "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
-        "follower.replication.throttled.replicas",
-        "index.interval.bytes",
-        "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "max.compaction.lag.ms",
-        "max.message.bytes",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.type",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
-        "min.insync.replicas",
-        "preallocate",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-        "remote.storage.enable",
-        "retention.bytes",
-        "retention.ms",
-        "segment.bytes",
-        "segment.index.bytes",
-        "segment.jitter.ms",
-        "segment.ms",
-        "unclean.leader.election.enable",
-    }
-)
 
 
 def check_kafka(contract: Contract, report: Report) -> None:
@@ -106,6 +69,31 @@ def _check_settings(settings: TopicConfiguration, report: Report) -> None:
             )
         elif key not in TOPIC_SETTINGS:
             report.add(rules.UNKNOWN_TOPIC_SETTING, settings.node, key=key, field=key)
+        elif (wanted := TOPIC_SETTINGS[key].refused(settings.settings[key])) is not None:
+            found = settings.settings[key]
+            report.add(structure.OUT_OF_RANGE, settings.at(key), field=key, found=found, wanted=wanted)
+    _check_topic_strategies(settings, report)
+
+
+def _check_topic_strategies(settings: TopicConfiguration, report: Report) -> None:
+    for field, strategy in (
+        ("confluent.key.subject.name.strategy", settings.key_subject_name_strategy),
+        ("confluent.value.subject.name.strategy", settings.value_subject_name_strategy),
+    ):
+        if strategy is not None:
+            _check_strategy(strategy, "confluent", settings.at(field), report)
+
+
+def _check_strategy(strategy: str, vendor: str | None, where: Node, report: Report) -> None:
+    known = strategies_of(vendor)
+    if strategy_name(strategy) not in known:
+        report.add(
+            rules.UNKNOWN_STRATEGY,
+            where,
+            found=strategy,
+            vendor=vendor or "any vendor",
+            wanted=", ".join(known),
+        )
 
 
 def _check_names(binding: KafkaOperation | None, report: Report) -> None:
@@ -117,17 +105,23 @@ def _check_names(binding: KafkaOperation | None, report: Report) -> None:
 
 
 def _check_registry(contract: Contract, report: Report) -> None:
-    used: set[int] = set()
+    """Look at each message once, with all channels that it is in."""
+    found: dict[int, tuple[Message, str, dict[str, Server]]] = {}
+    bare: dict[int, list[str]] = {}
     for name, channel in contract.channels.items():
         servers = contract.servers_of(channel)
-        for message in channel.messages.values():
-            used.add(id(message))
-            binding = message.bindings.kafka
-            if binding is not None:
-                _check_servers(binding, name, servers, report)
-                _check_message(binding, {_vendor(server) for server in servers.values()}, report)
+        lacking = [f"server {each} of channel {name}" for each, s in servers.items() if _lacks_registry(s)]
+        for key, message in channel.messages.items():
+            found.setdefault(id(message), (message, key, {}))[2].update(servers)
+            bare.setdefault(id(message), []).extend(lacking)
+    for message, name, servers in found.values():
+        binding = message.bindings.kafka
+        if binding is not None:
+            _check_servers(binding, servers, bare[id(message)], report)
+            _check_message(message, binding, {_vendor(server) for server in servers.values()}, report)
+        _check_location(message, name, servers, report)
     for stored in contract.components.messages.values():
-        if id(stored) not in used:
+        if id(stored) not in found:
             _check_unused(stored, report)
 
 
@@ -140,21 +134,37 @@ def _given(binding: KafkaMessage) -> list[str]:
 
 
 def _check_servers(
-    binding: KafkaMessage, channel: str, servers: Mapping[str, Server], report: Report
+    binding: KafkaMessage, servers: Mapping[str, Server], bare: Sequence[str], report: Report
 ) -> None:
     """MUST NOT be specified if schemaRegistryUrl is not specified at the Server level."""
-    kafka = {name: server for name, server in servers.items() if family_of(server) == "kafka"}
-    lacking = [name for name, server in kafka.items() if not _has_registry(server)]
+    given = _given(binding)
+    if not given or (servers and not bare):
+        return
+    fields, where = f"{listed(given)} {'is' if len(given) == 1 else 'are'}", binding.at(given[0])
     if not servers:
-        lacking = ["(none is defined)"]
-    for field in _given(binding):
-        for server in lacking:
-            report.add(rules.NO_REGISTRY, binding.at(field), field=field, server=server, channel=channel)
+        report.add(rules.NO_SERVER, where, fields=fields)
+    else:
+        each = f"{listed(bare)} {'is' if len(bare) == 1 else 'are'}"
+        report.add(rules.NO_REGISTRY, where, fields=fields, servers=each)
 
 
-def _has_registry(server: Server) -> bool:
-    binding = server.bindings.kafka
-    return binding is not None and binding.node.get("schemaRegistryUrl") is not None
+def _lacks_registry(server: Server) -> bool:
+    """Say whether a Kafka server has no registry; of a binding that could not be read nothing is known."""
+    if family_of(server) != "kafka":
+        return False
+    written = server.bindings.node.get("kafka")
+    unread = written is not None and server.bindings.kafka is None
+    return not unread and (written is None or written.get("schemaRegistryUrl") is None)
+
+
+def _check_location(message: Message, name: str, servers: Mapping[str, Server], report: Report) -> None:
+    binding = message.bindings.kafka
+    said = message.schema_id_bytes is not None or (binding is not None and binding.schema_id_location)
+    payload = message.payload
+    if said or payload is None or payload.format is not SchemaFormat.AVRO:
+        return
+    if any(s.bindings.kafka is not None and s.bindings.kafka.schema_registry_url for s in servers.values()):
+        report.add(rules.NO_ID_LOCATION, message.node, message=name)
 
 
 def _check_unused(message: MessageTrait, report: Report) -> None:
@@ -165,23 +175,17 @@ def _check_unused(message: MessageTrait, report: Report) -> None:
         report.add(rules.UNUSED_REGISTRY_FIELD, binding.at(field), field=field)
 
 
-def _check_message(binding: KafkaMessage, vendors: set[str | None], report: Report) -> None:
+def _check_message(message: Message, binding: KafkaMessage, vendors: set[str | None], report: Report) -> None:
     encoding = binding.schema_id_payload_encoding
     if encoding is not None and binding.schema_id_location == "header":
         report.add(rules.ENCODING_UNUSED, binding.at("schemaIdPayloadEncoding"))
-    elif encoding is not None and encoding not in ID_WIDTHS:
-        report.add(rules.WIDTH_UNCLEAR, binding.at("schemaIdPayloadEncoding"), found=encoding)
+    elif encoding is not None and encoding not in ID_WIDTHS and message.schema_id_bytes is None:
+        where, width = binding.at("schemaIdPayloadEncoding"), APICURIO_WIDTHS.get(encoding)
+        read_as = f"{width} bytes are written, 4 or 8 are read" if width else "4 or 8 are read"
+        report.add(rules.WIDTH_UNCLEAR, where, found=encoding, read_as=read_as)
     strategy = binding.schema_lookup_strategy
     for vendor in sorted(vendors, key=str) if strategy is not None else ():
-        known = strategies_of(vendor)
-        if strategy_name(strategy or "") not in known:
-            report.add(
-                rules.UNKNOWN_STRATEGY,
-                binding.at("schemaLookupStrategy"),
-                found=strategy,
-                vendor=vendor or "any vendor",
-                wanted=", ".join(known),
-            )
+        _check_strategy(strategy or "", vendor, binding.at("schemaLookupStrategy"), report)
 
 
 def _check_versions(contract: Contract, report: Report) -> None:

@@ -6,7 +6,7 @@ from itertools import combinations
 
 from penstock.contract.channels import Channel
 from penstock.contract.document import Contract
-from penstock.contract.finding import Report
+from penstock.contract.finding import Report, listed
 from penstock.contract.operations import Operation, Reply
 from penstock.contract.rules import operations as rules
 from penstock.contract.selection import Selector, selector_of
@@ -56,8 +56,9 @@ def _check_selection(name: str, channel: Channel, report: Report) -> None:
         return
     selectors = {key: selector_of(message) for key, message in channel.messages.items()}
     named = {key: selector for key, selector in selectors.items() if selector != Selector()}
-    for key in selectors.keys() - named.keys():
-        report.add(rules.CANNOT_SELECT, channel.messages[key].node, message=key, channel=name)
+    unnamed = [key for key in selectors if key not in named]
+    if unnamed:
+        report.add(rules.CANNOT_SELECT, channel.at("messages"), messages=listed(unnamed), channel=name)
     for (key, selector), (other, second) in combinations(named.items(), 2):
         what = selector.overlap(second)
         if what is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
+from penstock.contract.avro_types import missing_types
 from penstock.contract.avro_values import AvroValues
 from penstock.contract.codecs import SchemaProblem, compile_json_schema, first_error
 from penstock.contract.document import Contract
@@ -25,16 +26,18 @@ FirstError = Callable[[JsonValue], SchemaProblem | None]
 
 def check_schemas(contract: Contract, report: Report) -> None:
     """Report schemas that do not compile and examples that do not fit."""
+    users = _users(contract)
     compiled: dict[int, FirstError | None] = {}
     for schema in contract.schemas:
-        compiled[id(schema)] = _CHECKS.get(schema.format, _accept)(schema, report)
+        check = _CHECKS.get(schema.format, _accept)
+        compiled[id(schema)] = check(schema, report, users.get(id(schema), ""))
     for message in _messages(contract):
         _check_headers(message, report)
         for example in message.examples:
             _check_example(message, example, compiled, report)
 
 
-def _check_json(schema: Schema, report: Report) -> FirstError | None:
+def _check_json(schema: Schema, report: Report, _used_by: str) -> FirstError | None:
     try:
         return partial(first_error, compile_json_schema(schema.definition))
     except SchemaProblem as problem:
@@ -42,7 +45,15 @@ def _check_json(schema: Schema, report: Report) -> FirstError | None:
         return None
 
 
-def _check_avro(schema: Schema, report: Report) -> FirstError | None:
+def _check_avro(schema: Schema, report: Report, used_by: str) -> FirstError | None:
+    unknown = missing_types(schema.definition)
+    for each in unknown:
+        problem = f"the type {each.name} is not known{_field_at(schema, each.path)}{used_by}"
+        simple = each.name.rpartition(".")[2]
+        fix = f"correct the name, put the type into this file, or into {simple}.avsc in the same folder"
+        report.add(rules.BAD_AVRO, _descend(schema.node, each.path), problem=problem, fix=fix)
+    if unknown:
+        return None
     try:
         return AvroValues(schema.definition).first_error
     except SchemaProblem as problem:
@@ -50,7 +61,34 @@ def _check_avro(schema: Schema, report: Report) -> FirstError | None:
         return None
 
 
-def _accept(_schema: Schema, _report: Report) -> FirstError | None:
+def _field_at(schema: Schema, path: tuple[str | int, ...]) -> str:
+    """Name the field that a path inside an Avro schema leads to."""
+    at, names = schema.definition, []
+    for step in path:
+        at = _step(at, step)
+        if isinstance(at, dict) and isinstance(at.get("name"), str):
+            names.append(str(at["name"]))
+    return f", which {'.'.join(names)} uses" if names else ""
+
+
+def _step(value: JsonValue, step: str | int) -> JsonValue:
+    if isinstance(value, dict):
+        return value.get(str(step))
+    return value[step] if isinstance(value, list) and isinstance(step, int) and step < len(value) else None
+
+
+def _users(contract: Contract) -> dict[int, str]:
+    """Say of each payload and key which message has it."""
+    found: dict[int, str] = {}
+    for channel_name, channel in contract.channels.items():
+        for name, message in channel.messages.items():
+            key = message.bindings.kafka.key if message.bindings.kafka is not None else None
+            for schema in (message.payload, key):
+                found.setdefault(id(schema), f" (message {name} of channel {channel_name})")
+    return found
+
+
+def _accept(_schema: Schema, _report: Report, _used_by: str) -> FirstError | None:
     return None
 
 

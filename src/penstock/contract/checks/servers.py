@@ -11,8 +11,9 @@ from penstock.contract.protocols import family_of
 from penstock.contract.rules import kafka as kafka_rules
 from penstock.contract.rules import servers as rules
 from penstock.contract.servers import Server
+from penstock.contract.shape import Part
 
-__all__ = ["check_servers"]
+__all__ = ["BRACES", "check_servers", "is_written"]
 
 BRACES: Final = re.compile(r"\{([^{}]*)\}")
 
@@ -24,12 +25,23 @@ def check_servers(contract: Contract, report: Report) -> None:
         _check_protocol(server, report)
 
 
+def is_written(part: Part, field: str, name: str) -> bool:
+    """Say whether a map of the document has a name, also if what it stands for could not be read.
+
+    That is reported already, and it is not missing.
+    """
+    found = part.node.get(field)
+    return (
+        found is not None and isinstance(found.value, dict) and (name in found.value or "$ref" in found.value)
+    )
+
+
 def _check_variables(server: Server, report: Report) -> None:
     used: set[str] = set()
     for field, value in (("host", server.host), ("pathname", server.pathname or "")):
         for name in BRACES.findall(value):
             used.add(name)
-            if name not in server.variables:
+            if not is_written(server, "variables", name):
                 report.add(rules.UNDEFINED_VARIABLE, server.at(field), field=field, name=name)
     for name, variable in server.variables.items():
         if name not in used:

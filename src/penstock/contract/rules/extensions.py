@@ -22,10 +22,11 @@ DEAD_LETTER_LOOP = Rule(
 )
 DEAD_LETTER_ELSEWHERE = Rule(
     id="PK298",
-    severity=Severity.ERROR,
-    message="channel {channel} and its dead-letter channel {other} share no server",
-    why="What cannot be processed is written to the same cluster it came from.",
-    fix="make {other} available on a server of {channel}",
+    severity=Severity.INFO,
+    message="the dead letters of channel {channel} go to another cluster, where channel {other} is",
+    why="They cannot be written while that cluster is away, and a route that reads one Kafka cluster exactly "
+    "once writes another at least once.",
+    fix="make {other} available on a server of {channel} if both are to stand or fall together",
     clause="Penstock extensions, x-penstock-dead-letter",
 )
 

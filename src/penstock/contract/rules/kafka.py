@@ -15,9 +15,9 @@ VENDOR_WITHOUT_URL = Rule(
 NO_REGISTRY = Rule(
     id="PK281",
     severity=Severity.ERROR,
-    message="{field} is given, but server {server} of channel {channel} has no schemaRegistryUrl",
-    why="The field tells how ids of a schema registry travel; on that server there is no registry.",
-    fix="add bindings.kafka.schemaRegistryUrl to server {server}, or let channel {channel} name its servers",
+    message="{fields} given, but {servers} without schemaRegistryUrl",
+    why="The fields tell how ids of a schema registry travel; on such a server there is no registry.",
+    fix="add bindings.kafka.schemaRegistryUrl to the server, or let the channel name its servers",
     clause="Kafka bindings, Message Binding Object: MUST NOT be specified if schemaRegistryUrl is not "
     "specified at the Server level",
 )
@@ -28,6 +28,25 @@ UNUSED_REGISTRY_FIELD = Rule(
     why="Components have no effect until something refers to them, so nothing says which registry is meant.",
     fix="use the message in a channel, or remove it",
     clause="AsyncAPI 3, Components Object",
+)
+NO_SERVER = Rule(
+    id="PK292",
+    severity=Severity.WARNING,
+    message="{fields} given, but the document defines no server",
+    why="The fields tell how ids of a schema registry travel; which registry that is, a server would say.",
+    fix="add a server with bindings.kafka.schemaRegistryUrl if this document is to be used by itself",
+    clause="Kafka bindings, Message Binding Object: MUST NOT be specified if schemaRegistryUrl is not "
+    "specified at the Server level",
+)
+NO_ID_LOCATION = Rule(
+    id="PK299",
+    severity=Severity.WARNING,
+    message="message {message} is Avro beside a schema registry, and nothing says where its schema id is",
+    why="It is read and written as bare Avro. A serializer of Confluent or Apicurio puts the id before it, "
+    "and every record of that kind would be a dead letter.",
+    fix="add bindings.kafka with schemaIdLocation: payload and schemaIdPayloadEncoding: confluent, or with "
+    "schemaIdLocation: header; or x-penstock-schema-id-bytes: 0 to the message if there is no id",
+    clause="Kafka bindings, Message Binding Object: schemaIdLocation",
 )
 LATEST_VERSION = Rule(
     id="PK283",
@@ -88,10 +107,10 @@ ENCODING_UNUSED = Rule(
 WIDTH_UNCLEAR = Rule(
     id="PK290",
     severity=Severity.WARNING,
-    message="schemaIdPayloadEncoding '{found}' does not say how many bytes the id has",
+    message="schemaIdPayloadEncoding '{found}' does not say how many bytes the id has: {read_as}",
     why="Apicurio 2 and 3 use the words legacy and default for opposite widths, other words are free text; "
     "a reader that guesses wrong reads garbage.",
-    fix="write '4' or '8'",
+    fix="write '4' or '8', or x-penstock-schema-id-bytes on the message",
     clause="Kafka bindings, Message Binding Object: number of bytes or vendor specific values",
 )
 UNKNOWN_STRATEGY = Rule(
@@ -134,4 +153,6 @@ RULES = (
     ENCODING_UNUSED,
     WIDTH_UNCLEAR,
     UNKNOWN_STRATEGY,
+    NO_SERVER,
+    NO_ID_LOCATION,
 )

@@ -39,9 +39,9 @@ SAME_EVENTS = Rule(
 CANNOT_SELECT = Rule(
     id="PK266",
     severity=Severity.WARNING,
-    message="nothing tells message {message} from the others of channel {channel}",
+    message="nothing but the name tells {messages} of channel {channel} from the others",
     why="With several messages in a channel, each needs a type of event that selects it.",
-    fix="add a const of ce_type to its headers schema, or x-penstock-type",
+    fix="add a const of ce_type to each headers schema, or x-penstock-type",
     clause="AsyncAPI 3, Channel Object: messages",
 )
 

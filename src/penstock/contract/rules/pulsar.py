@@ -6,10 +6,11 @@ from penstock.contract.finding import Rule, Severity
 
 PULSAR_NOT_HERE = Rule(
     id="PK293",
-    severity=Severity.ERROR,
-    message="{owner} cannot have a Pulsar binding",
-    why="Pulsar has bindings for servers and channels only; the others are reserved and must not be there.",
-    fix="remove the key pulsar, even if it is empty",
+    severity=Severity.WARNING,
+    message="the Pulsar binding of {owner} has no effect",
+    why="Pulsar has bindings for servers and channels only; those of operations and messages are reserved, "
+    "and must be empty.",
+    fix="remove the key pulsar",
     clause="Pulsar bindings, Operation and Message Binding Object: MUST NOT contain any properties",
 )
 NAMESPACE_DISAGREES = Rule(

@@ -46,7 +46,8 @@ OUTSIDE = Rule(
     severity=Severity.ERROR,
     message="{reference} is {problem}",
     why="A document from somebody else must not read your files or call the network unless you allow it.",
-    fix="copy it into the document's folder, or allow it with --allow-outside or --allow-remote",
+    fix="set contract_root in penstock.yaml to a folder that holds both (contract_remote: true for the "
+    "network), or validate with --allow-outside or --allow-remote",
     clause="Penstock safety rule",
 )
 IGNORED_SIBLINGS = Rule(

@@ -27,7 +27,8 @@ BAD_AVRO = Rule(
     id="PK272",
     severity=Severity.ERROR,
     message="the schema is not valid Avro: {problem}",
-    why="No event can be read or written with it, and a registry would refuse it.",
+    why="No event can be read or written with it. A type may be defined in another Avro file: in the same "
+    "folder, or one to which the document refers.",
     fix="correct the schema",
     clause="Avro 1.9, Schema Declaration",
 )

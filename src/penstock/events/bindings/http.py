@@ -114,9 +114,10 @@ def _batched(draft: Draft, level: Level) -> Reading:
 
 
 def _check_versions(drafts: Sequence[Draft]) -> None:
-    # core, batch: all events of a batch have the same specversion.
-    if len({draft.attributes.get("specversion") for draft in drafts}) > 1:
-        raise InvalidEvent("the events of the batch differ in specversion", clause="JSON format 4")
+    # All events of a batch have the same specversion; one without any says so itself.
+    found = {draft.attributes.get("specversion") for draft in drafts} - {None}
+    if len(found) > 1:
+        raise InvalidEvent("the events of the batch differ in specversion", clause="HTTP 3.3")
 
 
 def _content_type(message: HttpMessage) -> str:
@@ -130,7 +131,9 @@ def _binary(message: HttpMessage, media_type: str) -> Draft:
             _add(draft, name.lower()[len(PREFIX) :], value)
     if not draft.attributes and not draft.findings:
         raise NotACloudEvent("the message has no CloudEvents header", why="HTTP 3")
-    if "datacontenttype" in draft.attributes:
+    again = draft.attributes.get("datacontenttype")
+    # Media types ignore case (RFC 2045 5.1): the same one twice contradicts nothing.
+    if again is not None and again.lower() != media_type.lower():
         draft.report("ce-datacontenttype stands for content-type", "datacontenttype", "HTTP 3.1.1")
     if media_type:
         draft.attributes["datacontenttype"] = media_type

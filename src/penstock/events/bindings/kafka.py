@@ -17,7 +17,17 @@ from penstock.events.cloudevent import CloudEvent, shaped
 from penstock.events.content import Json, absent
 from penstock.events.draft import Draft, conclude, failed
 from penstock.events.formats import FORMATS, Formats
-from penstock.events.headers import CONTENT_TYPE, DASH, PREFIX, header_of, known, read_headers, written
+from penstock.events.formats.json import looks_like_event
+from penstock.events.headers import (
+    CONTENT_TYPE,
+    DASH,
+    PREFIX,
+    header_of,
+    known,
+    read_headers,
+    without_repeated,
+    written,
+)
 from penstock.events.media import is_batch, is_cloudevents
 from penstock.events.reading import Finding, Level, Mode, Reading, Severity
 from penstock.events.rules import is_sound
@@ -55,6 +65,8 @@ class KafkaBinding:
     """False for brokers before 0.11 and for clients without headers."""
     dash: bool = False
     """Also read `ce-` names, which one SDK wrote until 2024."""
+    sniff: bool = False
+    """Take a JSON object that looks like an event as one, without any header of ours (1.3, 3.3.1)."""
     types: Mapping[str, AttributeType] = field(default_factory=dict)
     """Declared types of extensions, because headers carry text only."""
     formats: Formats = FORMATS
@@ -84,23 +96,37 @@ class KafkaBinding:
     def read(self, record: KafkaRecord, level: Level = Level.STRICT) -> Reading:
         """Read one record at any level."""
         try:
-            media_type = self._content_type(record, level)
+            exact = self._content_types(record, Level.STRICT)
+            media_types = exact or self._content_types(record, level)
+            # Lenient takes the last one of several.
+            media_type = media_types[-1] if media_types else ""
             if is_batch(media_type):
                 # Kafka 1.3: "does not currently support the batch content mode".
                 raise InvalidEvent("a batch cannot be read from Kafka", clause="Kafka 1.3")
             # Kafka 3: structured if content-type is prefixed with application/cloudevents.
-            draft = self._structured(record, media_type) if is_cloudevents(media_type) else None
-            return conclude(draft or self._binary(record, level), level)
+            if not is_cloudevents(media_type):
+                return conclude(self._binary(record, level), level)
+            draft = self._structured(record, media_type)
+            if not exact:
+                draft.report("content-type is spelled in another case", None, "Kafka 3.2.3.1")
+            if len(media_types) > 1:
+                what = f"header {CONTENT_TYPE} is repeated"
+                draft.report(what, "datacontenttype", "core, Context Attributes", fix="send it once")
+            return conclude(draft, level)
         except EventError as error:
             return failed(error, level)
 
-    def foreign(self, record: KafkaRecord) -> Headers:
-        """Give the headers that belong to the application, in order, repeated and null ones included."""
-        return tuple(
-            header
-            for header in record.headers
-            if header[0] != CONTENT_TYPE and not header[0].startswith(self._prefixes)
-        )
+    def foreign(self, record: KafkaRecord, level: Level = Level.STRICT) -> Headers:
+        """Give the headers that belong to the application, in order, repeated and null ones included.
+
+        Names in another spelling that a level reads as ours are ours at that level.
+        """
+        return tuple(header for header in record.headers if not self.is_own(header[0], level))
+
+    def is_own(self, name: str, level: Level = Level.STRICT) -> bool:
+        """Say whether a header of this name belongs to the binding at a level."""
+        spelled = name if level is Level.STRICT else name.lower()
+        return spelled == CONTENT_TYPE or spelled.startswith((PREFIX, DASH) if self.dash else PREFIX)
 
     def encode(
         self, event: CloudEvent, *, key: bytes | str | None = None, headers: Headers = ()
@@ -115,15 +141,12 @@ class KafkaBinding:
             value=value, key=key if key is None else as_bytes(key), headers=own + headers if headers else own
         )
 
-    @property
-    def _prefixes(self) -> tuple[str, ...]:
-        return (PREFIX, DASH) if self.dash else (PREFIX,)
-
     def _plain(self, record: KafkaRecord) -> CloudEvent | None:
         """Read a record in which all is plain and valid; None sends it the thorough way."""
         attributes = _collect(record.headers)
         if attributes is None:
-            attributes = _collect(tuple(h for h in record.headers if known.get(h[0], "") is not None))
+            headers = without_repeated(record.headers) or record.headers
+            attributes = _collect(tuple(h for h in headers if known.get(h[0], "") is not None))
             if attributes is None:
                 return None
         value = record.value
@@ -138,13 +161,13 @@ class KafkaBinding:
         _learn_opaque(media_type)
         return CloudEvent.unchecked(attributes, absent if value is None else value)
 
-    def _content_type(self, record: KafkaRecord, level: Level) -> str:
-        found = ""
-        for name, raw in record.headers:
-            spelled = name if level is Level.STRICT else name.lower()
-            if spelled == CONTENT_TYPE and raw is not None:
-                found = raw.decode("utf-8", "replace")
-        return found
+    def _content_types(self, record: KafkaRecord, level: Level) -> list[str]:
+        exact = level is Level.STRICT
+        return [
+            raw.decode("utf-8", "replace")
+            for name, raw in record.headers
+            if (name if exact else name.lower()) == CONTENT_TYPE and raw is not None
+        ]
 
     def _structured(self, record: KafkaRecord, media_type: str) -> Draft:
         event_format = self.formats.get(media_type, record)
@@ -171,6 +194,10 @@ class KafkaBinding:
     def _binary(self, record: KafkaRecord, level: Level) -> Draft:
         draft = Draft(data=absent if record.value is None else record.value)
         claimed = read_headers(draft, record.headers, dash=self.dash, lenient=level is not Level.STRICT)
+        if not claimed and self.sniff and record.value and looks_like_event(record.value):
+            draft = self.formats.named("json").draft(record.value)
+            draft.mode = Mode.STRUCTURED
+            return draft
         if not claimed:
             raise NotACloudEvent(
                 "the record has no CloudEvents header and no CloudEvents content-type",

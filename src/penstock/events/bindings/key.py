@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.errors import UsageError
 from penstock.events.cloudevent import CloudEvent
 
-__all__ = ["Key", "KeyMapper", "as_bytes", "attribute", "partitionkey"]
+__all__ = ["Key", "KeyMapper", "as_bytes", "attribute", "checked", "partitionkey"]
 
 Key = bytes | str | None
 KeyMapper = Callable[[CloudEvent], Key]
@@ -28,5 +29,17 @@ def attribute(name: str) -> KeyMapper:
 
 
 def as_bytes(key: Key) -> bytes | None:
-    """Give a key as Kafka stores it: text as UTF-8."""
-    return key.encode() if isinstance(key, str) else key
+    """Give a key as Kafka stores it: text as UTF-8; UsageError if it is neither bytes nor text."""
+    found = checked(key)
+    return found.encode() if isinstance(found, str) else found
+
+
+def checked(key: Key) -> Key:
+    """Give a key as it is; UsageError if it is neither bytes nor text nor None."""
+    if key is None or isinstance(key, (bytes, str)):
+        return key
+    raise UsageError(
+        f"a key is a {type(key).__name__}, not bytes, text or None",
+        why="A record's key is bytes (Kafka 3.1); text stands for its UTF-8.",
+        next="let the key mapper give text: str(...)",
+    )

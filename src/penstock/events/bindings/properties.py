@@ -42,55 +42,69 @@ _CORE = {PREFIX + _capitalised(name): name for name in (*CORE_01.values(), "sche
 _CORE_ANY_CASE = {name.lower(): old for name, old in _CORE.items()}
 
 
-def write_properties(core: Mapping[str, str], extensions: Attributes01, values: Values) -> Properties:
-    """Write 0.1 attributes and extensions as properties."""
+def write_properties(
+    core: Mapping[str, str], undefined: Attributes01, extensions: Attributes01, values: Values
+) -> Properties:
+    """Write 0.1 attributes, those that 0.1 does not define, and extensions as properties."""
     write = _WRITERS[values]
     ours = [(PREFIX + _capitalised(name), write(text, _STRING, True)) for name, text in core.items()]
-    ours += [
-        (EXTENSION_PREFIX + _capitalised(name), write(text, kind, False))
-        for name, (text, kind) in extensions.items()
-    ]
+    for prefix, found in ((PREFIX, undefined), (EXTENSION_PREFIX, extensions)):
+        ours += [
+            (prefix + _capitalised(name), write(text, kind, False)) for name, (text, kind) in found.items()
+        ]
     return tuple(ours)
 
 
 def read_properties(
     properties: Properties, values: Values, draft: Draft, *, lenient: bool
-) -> tuple[dict[str, str], Attributes01]:
-    """Read 0.1 attributes and extensions; what is wrong is noted in the draft."""
-    core: dict[str, str] = {}
+) -> tuple[dict[str, str], Attributes01, Attributes01]:
+    """Read 0.1 attributes, those that 0.1 does not define, and extensions.
+
+    What is wrong is noted in the draft.
+    """
+    core: Attributes01 = {}
+    undefined: Attributes01 = {}
     extensions: Attributes01 = {}
+    targets = {_Kind.CORE: core, _Kind.UNDEFINED: undefined, _Kind.EXTENSION: extensions}
     read = _READERS[values]
     for name, raw in properties:
-        target, attribute = _attribute(name, draft, lenient)
-        if attribute in (core if target == "core" else extensions):
+        kind_of, attribute = _attribute(name, draft, lenient)
+        if kind_of is None:
+            continue
+        target = targets[kind_of]
+        if attribute in target:
             # A15: last wins, strict minds.
             draft.report(f"property {name} is repeated", attribute, "core, Context Attributes")
-        if target is None:
-            continue
         try:
-            text, kind = read(raw, target == "core")
+            target[attribute] = read(raw, kind_of is _Kind.CORE)
         except ValueError:
             draft.report(f"property {name} is not a JSON value", attribute, "spec 002 3.1.2.2")
-            text, kind = raw, _STRING
-        if target == "core":
-            core[attribute] = text
-        else:
-            extensions[attribute] = text, kind
-    return core, extensions
+            target[attribute] = raw, _STRING
+    return {name: text for name, (text, _) in core.items()}, undefined, extensions
 
 
-def _attribute(name: str, draft: Draft, lenient: bool) -> tuple[str | None, str]:
-    """Say whether a property is a core attribute or an extension, and which."""
+class _Kind(Enum):
+    """What a property of profile 0.1 stands for."""
+
+    CORE = "core"
+    UNDEFINED = "undefined"
+    EXTENSION = "extension"
+
+
+def _attribute(name: str, draft: Draft, lenient: bool) -> tuple[_Kind | None, str]:
+    """Say what a property stands for, and the name of the attribute; None: it is not ours."""
     if name in _CORE:
-        return "core", _CORE[name]
+        return _Kind.CORE, _CORE[name]
     if name.startswith(EXTENSION_PREFIX):
         rest = name[len(EXTENSION_PREFIX) :]
-        return "extension", rest[:1].lower() + rest[1:]
+        return _Kind.EXTENSION, rest[:1].lower() + rest[1:]
     if lenient and name.lower() in _CORE_ANY_CASE:
         draft.report(f"property {name} is spelled in another case", None, "spec 002 3.1.2.1")
-        return "core", _CORE_ANY_CASE[name.lower()]
+        return _Kind.CORE, _CORE_ANY_CASE[name.lower()]
     if name.startswith(PREFIX):
-        draft.report(f"property {name[:60]!r} is no attribute of 0.1", None, "spec 002 3.1.2.1")
+        # spec 002 2: "robust against changes, including the addition ... of event attributes".
+        rest = name[len(PREFIX) :]
+        return _Kind.UNDEFINED, rest[:1].lower() + rest[1:]
     return None, ""
 
 

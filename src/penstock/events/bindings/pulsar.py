@@ -16,13 +16,13 @@ from functools import partial
 from penstock.errors import CannotEncode, EventError, InvalidEvent, NotACloudEvent
 from penstock.events import headers as names
 from penstock.events.bindings.kafka import KafkaBinding, event_of
-from penstock.events.bindings.key import Key, KeyMapper
+from penstock.events.bindings.key import Key, KeyMapper, checked
 from penstock.events.bindings.properties import PREFIX, Values, read_properties, write_properties
 from penstock.events.cloudevent import CloudEvent
 from penstock.events.content import Json, absent, json_of
 from penstock.events.draft import Draft, conclude, failed
 from penstock.events.formats import FORMATS, Formats
-from penstock.events.formats.json import fill, parse_envelope
+from penstock.events.formats.json import fill, looks_like_event, parse_envelope
 from penstock.events.media import is_batch, is_cloudevents
 from penstock.events.reading import Level, Mode, Reading
 from penstock.events.types import AttributeType, read_base64
@@ -32,6 +32,7 @@ from penstock.record import KafkaRecord, Properties, PulsarMessage
 __all__ = ["Profile", "PulsarBinding", "Values", "is_own", "key_bytes"]
 
 MARKER = "CE-ContentType"
+_MARKERS_ANY_CASE = {name.lower(): name for name in (MARKER, names.CONTENT_TYPE)}
 _VERSION_01, _VERSION_10 = "ce-cloudeventsversion", "ce-specversion"
 
 
@@ -82,16 +83,26 @@ class PulsarBinding:
     def read(self, message: PulsarMessage, level: Level = Level.STRICT) -> Reading:
         """Read one message at any level."""
         try:
-            media_type = _marker(message.properties)
-            if media_type is not None:
-                return conclude(self._structured(message, media_type), level)
+            exact = _markers(message.properties, Level.STRICT)
+            markers = exact or _markers(message.properties, level)
+            if markers:
+                draft = self._structured(message, markers[0])
+                if not exact:
+                    draft.report("the content type is spelled in another case", None, "spec 002 3.1.2.1")
+                if len(set(markers)) > 1:
+                    # A15: strict minds what is said twice, and not in the same way.
+                    draft.report("two properties say the content type", None, "spec 002 3")
+                return conclude(draft, level)
             return self._unmarked(message, level)
         except EventError as error:
             return failed(error, level)
 
-    def foreign(self, message: PulsarMessage) -> Properties:
-        """Give the properties that belong to the application, in order."""
-        return tuple(item for item in message.properties if not is_own(item[0]))
+    def foreign(self, message: PulsarMessage, level: Level = Level.STRICT) -> Properties:
+        """Give the properties that belong to the application, in order.
+
+        Names in another case that a level reads as ours are ours at that level.
+        """
+        return tuple(item for item in message.properties if not is_own(item[0], level))
 
     def encode(
         self,
@@ -104,6 +115,7 @@ class PulsarBinding:
         """Write one event; keys and foreign `properties` travel beside it."""
         if key is None and self.key_mapper is not None:
             key = self.key_mapper(event)
+        key = checked(key)
         payload, own = _ENCODERS[self.profile, self.mode](self, event)
         nanoseconds = event.time_ns if self.mirror_time else None
         return PulsarMessage(
@@ -155,7 +167,7 @@ class PulsarBinding:
             raise InvalidEvent("CE-* and ce_* properties are mixed", clause="spec 002 3.1.2.1 (A19)")
         if _VERSION_01 in dashed or not (scored or _VERSION_10 in dashed):
             return conclude(self._properties_01(message, level), level)
-        record = self._as_record(message, dashed=_VERSION_10 in dashed)
+        record = self._as_record(message, dashed=_VERSION_10 in dashed, exact=exact)
         return KafkaBinding(types=self.types, formats=self.formats).read(record, level)
 
     def _sniffed(self, message: PulsarMessage) -> Draft:
@@ -169,20 +181,24 @@ class PulsarBinding:
 
     def _properties_01(self, message: PulsarMessage, level: Level) -> Draft:
         draft = Draft(data=absent if message.payload is None else message.payload)
-        core, extensions = read_properties(
+        core, undefined, extensions = read_properties(
             message.properties, self.values, draft, lenient=level is not Level.STRICT
         )
         if "cloudEventsVersion" not in core:
             draft.fatal("CE-CloudEventsVersion is missing", "cloudEventsVersion", "v0.1 spec: REQUIRED")
         if "contentType" not in core:  # A5: content-type is accepted too
             core.update(("contentType", v) for n, v in message.properties if n == names.CONTENT_TYPE)
-        upgrade(core, extensions, draft, keep_case=self.keep_case)
+        upgrade(core, extensions, draft, keep_case=self.keep_case, undefined=undefined)
         return draft
 
-    def _as_record(self, message: PulsarMessage, *, dashed: bool) -> KafkaRecord:
+    def _as_record(self, message: PulsarMessage, *, dashed: bool, exact: bool) -> KafkaRecord:
         """Give a message of profile 1.0, or of `CE-*` 1.0, the headers it would have on Kafka."""
+        typed = any(name == names.CONTENT_TYPE for name, _ in message.properties)
         headers = [
-            (_scored(name) if dashed else name, self._unbridged(name, value))
+            (
+                _scored(name, typed, exact) if dashed else name,
+                self._unbridged(name, value),
+            )
             for name, value in message.properties
         ]
         return KafkaRecord(value=message.payload, headers=tuple(headers))
@@ -208,59 +224,62 @@ def key_bytes(message: PulsarMessage) -> bytes | None:
         raise InvalidEvent("the key is flagged as base64 and is none", attribute="key", clause="A12") from exc
 
 
-def _marker(properties: Properties) -> str | None:
-    """Give the content type that says `structured`, whatever other properties there are (A7)."""
-    for name, value in properties:
-        # spec 002 3: "prefixed with application/cloudevents"; case is ignored as on Kafka (A9).
-        if name in (MARKER, names.CONTENT_TYPE) and is_cloudevents(value.strip('"')):
-            return value.strip('"')
-    return None
+def _markers(properties: Properties, level: Level) -> list[str]:
+    """Give the content types that say `structured`, whatever other properties there are (A7).
+
+    Names are exact, `lenient` ignores their case (A3).
+    """
+    markers = (MARKER, names.CONTENT_TYPE)
+    if level is not Level.STRICT:
+        properties = tuple((_MARKERS_ANY_CASE.get(name.lower(), name), value) for name, value in properties)
+    # spec 002 3: "prefixed with application/cloudevents"; case is ignored as on Kafka (A9).
+    return [
+        value.strip('"') for name, value in properties if name in markers and is_cloudevents(value.strip('"'))
+    ]
 
 
-def is_own(name: str) -> bool:
+def is_own(name: str, level: Level = Level.STRICT) -> bool:
     """Say whether a property belongs to the binding: in any of its dialects, it is not the application's."""
+    if level is not Level.STRICT:
+        lower = name.lower()
+        return lower == names.CONTENT_TYPE or lower.startswith((PREFIX.lower(), names.PREFIX))
     return name == names.CONTENT_TYPE or name.startswith((PREFIX, names.PREFIX))
 
 
-def _scored(name: str) -> str:
-    """Give a `CE-*` 1.0 name as Kafka spells it."""
-    if not name.startswith(PREFIX):
+def _scored(name: str, typed: bool, exact: bool) -> str:
+    """Give a `CE-*` 1.0 name as Kafka spells it; `typed` says that content-type is there as well.
+
+    A prefix in another case, which only lenient reads, is in capitals, so that it is reported there.
+    """
+    if not name.upper().startswith(PREFIX) or (exact and not name.startswith(PREFIX)):
         return name
     attribute = name[len(PREFIX) :].lower().removeprefix("x-")
-    return names.header_of(attribute)
+    scored = names.REPEATED if typed and attribute == "datacontenttype" else names.header_of(attribute)
+    return scored if name.startswith(PREFIX) else scored.upper()
 
 
 def _looks_like_event(payload: bytes) -> bool:
-    try:
-        _, members = parse_envelope(payload, Draft())
-    except InvalidEvent:
-        return False
-    if not isinstance(members, dict):
-        return False
-    return {"specversion", "id", "source", "type"} <= members.keys() or {
-        "cloudEventsVersion",
-        "eventID",
-        "source",
-        "eventType",
-    } <= members.keys()
+    return looks_like_event(payload) or looks_like_event(
+        payload, "cloudEventsVersion", "eventID", "source", "eventType"
+    )
 
 
 Encoded = tuple[bytes | None, Properties]
 
 
 def _encode_01(binding: PulsarBinding, event: CloudEvent) -> Encoded:
-    core, extensions = downgrade(event)
+    core, undefined, extensions = downgrade(event)
     if isinstance(event.data, Json):
         # JSON format 3.1.2: an implied application/json is made explicit.
         core.setdefault("contentType", "application/json")
-    return event.data_bytes, write_properties(core, extensions, binding.values)
+    return event.data_bytes, write_properties(core, undefined, extensions, binding.values)
 
 
 def _encode_01_structured(binding: PulsarBinding, event: CloudEvent) -> Encoded:
     if binding.format != "json":
         raise CannotEncode("profile 0.1 has the JSON format only", why="spec 002 1.4", next="use profile 1.0")
     # A6: the receiver looks for this marker, so the writer must set it.
-    own: Properties = ((MARKER, "application/cloudevents+json; charset=UTF-8"),)
+    own: Properties = ((MARKER, "application/cloudevents+json; charset=utf-8"),)
     if binding.repeat_properties:
         own += tuple(item for item in _encode_01(binding, event)[1] if item[0] != MARKER)
     return encode_json(event), own

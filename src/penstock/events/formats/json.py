@@ -22,11 +22,11 @@ from penstock.events.formats.json_heads import Heads
 from penstock.events.formats.text import decode_text, encode_text
 from penstock.events.jsontext import dumps, loads, loads_last_wins
 from penstock.events.media import is_json, json_types_seen
-from penstock.events.rules import CORE
+from penstock.events.rules import CORE, REQUIRED
 from penstock.events.shapes import index_of
 from penstock.events.types import INT32_MAX, INT32_MIN, AttributeType, native, read_base64, write_base64
 
-__all__ = ["JsonFormat", "fill", "parse_envelope"]
+__all__ = ["JsonFormat", "fill", "looks_like_event", "parse_envelope"]
 
 _DATA, _BASE64 = "data", "data_base64"
 _heads = Heads()
@@ -37,7 +37,7 @@ class JsonFormat(Format):
     """application/cloudevents+json, exact in both directions."""
 
     name = "json"
-    charset = "; charset=UTF-8"
+    charset = "; charset=utf-8"
 
     def encode(self, event: CloudEvent) -> bytes:
         """Write one JSON object: attributes, then data with its original bytes."""
@@ -188,6 +188,15 @@ def parse_envelope(raw: bytes, draft: Draft) -> tuple[bytes | None, Any]:
             ) from exc
         draft.report(f"a member is repeated, the last one is taken: {exc}", None, "core, Context Attributes")
         return None, value
+
+
+def looks_like_event(raw: bytes, *required: str) -> bool:
+    """Tell whether a text is a JSON object with these members, by default those that 1.0 requires."""
+    try:
+        _, members = parse_envelope(raw, Draft())
+    except InvalidEvent:
+        return False
+    return isinstance(members, dict) and members.keys() >= set(required or REQUIRED)
 
 
 def _element(element: object) -> Draft:

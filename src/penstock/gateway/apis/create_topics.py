@@ -6,9 +6,11 @@ partitions. -1 partitions means the default (KIP-464). 7 gives the topic id.
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import Any, Final
 
 from penstock.errors import ApiError
+from penstock.gateway.concurrency import gather_limited
 from penstock.gateway.entities import encode_answer
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.gateway.ports import NewTopic
@@ -17,13 +19,13 @@ from penstock.wire.kafka import ErrorCode
 __all__ = ["API"]
 
 _KEY = 19
+_AT_ONCE: Final = 8
 
 
 async def _handle(request: Request, services: Services) -> Body:
-    names = [topic.name for topic in request.body.topics]
-    topics = [
-        await _create(topic, names.count(topic.name) > 1, request, services) for topic in request.body.topics
-    ]
+    named = Counter(topic.name for topic in request.body.topics)
+    rows = (_create(topic, named[topic.name] > 1, request, services) for topic in request.body.topics)
+    topics = await gather_limited(rows, _AT_ONCE)
     return (encode_answer(_KEY, request.version, {"throttle_time": 0, "topics": topics}),)
 
 

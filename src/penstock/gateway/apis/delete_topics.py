@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from penstock.errors import ApiError
+from penstock.gateway.concurrency import gather_limited
 from penstock.gateway.entities import encode_answer
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.wire.kafka import ErrorCode
@@ -12,6 +13,7 @@ from penstock.wire.kafka import ErrorCode
 __all__ = ["API"]
 
 _KEY = 20
+_AT_ONCE: Final = 8
 _IDS_FROM = 6
 
 
@@ -20,7 +22,8 @@ async def _handle(request: Request, services: Services) -> Body:
         asked = [(topic.name, topic.topic_id) for topic in request.body.topics]
     else:
         asked = [(name, None) for name in request.body.topic_names]
-    responses = [await _delete(name, topic_id, services) for name, topic_id in asked]
+    rows = (_delete(name, topic_id, services) for name, topic_id in asked)
+    responses = await gather_limited(rows, _AT_ONCE)
     return (encode_answer(_KEY, request.version, {"throttle_time": 0, "responses": responses}),)
 
 

@@ -107,7 +107,7 @@ async def _read_one(each: _Wanted, max_bytes: int, services: Services) -> Slice 
 
 
 def _too_little(found: list[Slice | ErrorCode], request: Request) -> bool:
-    if any(isinstance(each, ErrorCode) for each in found):
+    if any(isinstance(each, ErrorCode) or each.is_limited for each in found):
         return False
     wanted: int = request.body.min_bytes
     return sum(each.size for each in found if isinstance(each, Slice)) < wanted

@@ -1,7 +1,8 @@
 """FindCoordinator (10), versions 0 to 6: the node that coordinates a group.
 
-1 says what kind of key it is; there are no coordinators of transactions (1) and share groups (2). 3 is
-flexible, 4 asks for several keys (KIP-699).
+1 says what kind of key it is. Transactions (1) are refused with an error that ends a client at once, instead
+of one upon which it asks again until its own time-out; any other kind is no legal request. 3 is flexible, 4
+asks for several keys (KIP-699).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["API"]
 
 _KEY = 10
 _KEYS_FROM = 4
-_GROUP = 0
+_GROUP, _TRANSACTION = 0, 1
 
 
 async def _handle(request: Request, services: Services) -> Body:
@@ -30,8 +31,10 @@ async def _handle(request: Request, services: Services) -> Body:
 
 
 async def _find(key: str, kind: int, request: Request, services: Services) -> dict[str, Any]:
+    if kind == _TRANSACTION:
+        return _nobody("transactions are not served", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if kind != _GROUP:
-        return _nobody("only consumer groups have coordinators here")
+        return _nobody("only consumer groups have coordinators here", ErrorCode.INVALID_REQUEST)
     try:
         node_id = await services.groups.coordinator(key)
     except ApiError as exc:

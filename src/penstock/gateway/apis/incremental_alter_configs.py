@@ -1,51 +1,48 @@
-"""IncrementalAlterConfigs (44), versions 0 to 1 (KIP-339): set and delete; lists are not appended to."""
+"""IncrementalAlterConfigs (44), versions 0 to 1 (KIP-339): set, delete, and add to and take from a list."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from penstock.errors import ApiError
-from penstock.gateway.entities import encode_answer
+from penstock.gateway.config_changes import Changes, alter_resources
 from penstock.gateway.handler import Body, Handler, Request, Services
+from penstock.gateway.topic_settings import appended, check_setting, subtracted
 from penstock.wire.kafka import ErrorCode
 
 __all__ = ["API"]
 
 _KEY = 44
-_TOPIC = 2
-_SET, _DELETE = 0, 1
+_SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
+_LIST_OPERATIONS: Final[Mapping[int, Callable[[str, str, str | None], str]]] = {
+    _APPEND: appended,
+    _SUBTRACT: subtracted,
+}
 
 
 async def _handle(request: Request, services: Services) -> Body:
-    responses = [await _alter(resource, request, services) for resource in request.body.resources]
-    return (encode_answer(_KEY, request.version, {"throttle_time": 0, "responses": responses}),)
+    return await alter_resources(_KEY, request, services, _changes)
 
 
-async def _alter(asked: Any, request: Request, services: Services) -> dict[str, Any]:
-    error, message = ErrorCode.NONE, None
-    try:
-        changes = _changes(asked)
-        if not request.body.validate_only:
-            await services.topics.configure(asked.resource_name, changes)
-    except ApiError as exc:
-        error, message = ErrorCode(exc.error_code), exc.what
-    return {
-        "resource_type": asked.resource_type,
-        "resource_name": asked.resource_name,
-        "error_code": error,
-        "error_message": message,
-    }
-
-
-def _changes(asked: Any) -> dict[str, str | None]:
-    if asked.resource_type != _TOPIC:
-        raise ApiError("only topics have settings here", error_code=ErrorCode.INVALID_REQUEST)
-    operations = {config.config_operation for config in asked.configs}
-    if not operations <= {_SET, _DELETE}:
-        raise ApiError("only set and delete are served", error_code=ErrorCode.INVALID_CONFIG)
-    return {
-        config.name: config.value if config.config_operation == _SET else None for config in asked.configs
-    }
+async def _changes(asked: Any, services: Services) -> Changes:
+    changes: dict[str, str | None] = {}
+    for config in asked.configs:
+        operation = config.config_operation
+        if operation in _LIST_OPERATIONS:
+            check_setting(config.name, None)
+            present = (await services.topics.configs(asked.resource_name)).get(config.name)
+            value = "" if present is None else present.value
+            changes[config.name] = _LIST_OPERATIONS[operation](config.name, value, config.value)
+        elif operation == _SET:
+            if config.value is None:
+                raise ApiError(f"{config.name} has no value", error_code=ErrorCode.INVALID_REQUEST)
+            changes[config.name] = config.value
+        elif operation == _DELETE:
+            changes[config.name] = None
+        else:
+            raise ApiError(f"there is no operation {operation}", error_code=ErrorCode.INVALID_REQUEST)
+    return changes
 
 
 API = Handler(_KEY, 0, 1, _handle)

@@ -6,9 +6,11 @@ By time, or by place: -1 latest, -2 earliest, from 7 on -3 the largest timestamp
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from penstock.errors import ApiError
+from penstock.gateway.concurrency import gather_limited
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.gateway.ports import EARLIEST, Found
 from penstock.gateway.told import tell
@@ -22,17 +24,19 @@ from penstock.wire.kafka.answers.list_offsets import (
 __all__ = ["API"]
 
 _EARLIEST_LOCAL, _LATEST_TIERED = -4, -5
+_AT_ONCE: Final = 32
+"""Partitions of one request that the broker is asked about at the same time."""
 
 
 async def _handle(request: Request, services: Services) -> Body:
-    topics = [
-        TopicOffsets(
-            name=topic.name,
-            partitions=tuple([await _find(topic.name, each, services) for each in topic.partitions]),
-        )
-        for topic in request.body.topics
-    ]
-    return (encode_list_offsets(ListOffsetsAnswer(topics=tuple(topics)), request.version),)
+    asked = request.body.topics
+    searches = (_find(topic.name, each, services) for topic in asked for each in topic.partitions)
+    found = iter(await gather_limited(searches, _AT_ONCE))
+    topics = tuple(
+        TopicOffsets(name=topic.name, partitions=tuple(islice(found, len(topic.partitions))))
+        for topic in asked
+    )
+    return (encode_list_offsets(ListOffsetsAnswer(topics=topics), request.version),)
 
 
 async def _find(topic: str, asked: Any, services: Services) -> PartitionOffset:

@@ -6,11 +6,12 @@ Version 4 lets the client forbid that a topic is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, Final
 from uuid import UUID
 
 from penstock.errors import ApiError
+from penstock.gateway.concurrency import gather_limited
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.gateway.ports import NewTopic, Topic
 from penstock.gateway.told import tell
@@ -25,15 +26,29 @@ from penstock.wire.kafka.answers.metadata import (
 
 __all__ = ["API"]
 
+_LISTENERS_FROM = 6
+"""The version from which clients are told that the leader has no such listener, as by Kafka."""
+_ELSEWHERE = ErrorCode.LISTENER_NOT_FOUND
+_AT_ONCE: Final = 32
+"""Topics that are looked up at the same time."""
+_CODES: Final[Mapping[int, ErrorCode]] = {
+    # Clients repeat the request for ever on the first, and give up at once on the second.
+    ErrorCode.POLICY_VIOLATION: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.LEADER_NOT_AVAILABLE,
+}
+"""What a topic that cannot be made is told as, where that is not the error of CreateTopics."""
+
 
 async def _handle(request: Request, services: Services) -> Body:
     found = await _wanted(request, services)
     leaders = await services.cluster.leaders([topic for topic in found if isinstance(topic, Topic)])
-    # In the same moment: every leader is one of the nodes.
+    # In the same moment: every leader is one of the nodes, unless it has no such listener.
     nodes = services.cluster.nodes(request.listener)
+    reachable = frozenset(node.id for node in nodes)
+    elsewhere = _ELSEWHERE if request.version >= _LISTENERS_FROM else ErrorCode.LEADER_NOT_AVAILABLE
     answer = MetadataAnswer(
         brokers=tuple(Broker(node.id, node.host, node.port) for node in nodes),
-        topics=tuple([_describe(topic, leaders) for topic in found]),
+        topics=tuple([_describe(topic, leaders, reachable, elsewhere) for topic in found]),
         cluster_id=services.cluster.cluster_id,
         controller_id=nodes[0].id,
     )
@@ -45,7 +60,7 @@ async def _wanted(request: Request, services: Services) -> list[Topic | TopicMet
     if asked is None or (request.version == 0 and not asked):
         return list(await services.topics.all())
     may_create = getattr(request.body, "allow_auto_topic_creation", True)
-    return [await _find(topic, may_create, services) for topic in asked]
+    return await gather_limited((_find(topic, may_create, services) for topic in asked), _AT_ONCE)
 
 
 async def _find(asked: Any, may_create: bool, services: Services) -> Topic | TopicMetadata:
@@ -59,7 +74,7 @@ async def _find(asked: Any, may_create: bool, services: Services) -> Topic | Top
         if found is None and may_create and services.settings.auto_create_topics:
             found = await _create(asked.name, services)
     except ApiError as exc:
-        return TopicMetadata(name=asked.name, error_code=exc.error_code)
+        return TopicMetadata(name=asked.name, error_code=_CODES.get(exc.error_code, exc.error_code))
     missing = TopicMetadata(name=asked.name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return found or missing
 
@@ -75,13 +90,21 @@ async def _create(name: str, services: Services) -> Topic | None:
         return await services.topics.get(name)
 
 
-def _describe(topic: Topic | TopicMetadata, leaders: Mapping[str, Sequence[int]]) -> TopicMetadata:
+def _describe(
+    topic: Topic | TopicMetadata,
+    leaders: Mapping[str, Sequence[int]],
+    reachable: Container[int],
+    elsewhere: ErrorCode,
+) -> TopicMetadata:
     if isinstance(topic, TopicMetadata):
         tell(topic.error_code)
         return topic
     partitions = []
-    for index, leader in enumerate(leaders[topic.name]):
-        error = ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+    for index, chosen in enumerate(leaders[topic.name]):
+        leader, error = chosen, ErrorCode.NONE
+        if leader not in reachable:
+            error = ErrorCode.LEADER_NOT_AVAILABLE if leader < 0 else elsewhere
+            leader = -1
         nodes = (leader,) if leader >= 0 else ()
         partitions.append(
             PartitionMetadata(

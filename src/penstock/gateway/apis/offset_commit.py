@@ -37,7 +37,9 @@ class _Row(NamedTuple):
     asked: Any
     name: str | None
     error: ErrorCode
-    """For partitions that there are not."""
+    """For partitions that there are not, and for all if there is no topic."""
+    partitions: frozenset[int] = frozenset()
+    """The partitions that were asked for and are there."""
 
 
 async def _handle(request: Request, services: Services) -> Body:
@@ -74,6 +76,7 @@ async def _commit(body: Any, rows: list[_Row], shard: Coordinator) -> Mapping[Pl
         for row in rows
         if row.name is not None
         for each in row.asked.partitions
+        if each.partition_index in row.partitions
     }
     return await shard.commit(body.group_id, who, wanted)
 
@@ -92,8 +95,9 @@ async def _find(asked: Any, by_id: bool, known: Mapping[Place, Commit], services
         found = await services.topics.by_id(asked.topic_id or _NOBODY)
         return _row(asked, found, ErrorCode.UNKNOWN_TOPIC_ID)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if all((asked.name, each.partition_index) in known for each in asked.partitions):
-        return _Row(asked, asked.name, unknown)
+    wanted = frozenset(each.partition_index for each in asked.partitions)
+    if all(index >= 0 and (asked.name, index) in known for index in wanted):
+        return _Row(asked, asked.name, unknown, wanted)
     try:
         return _row(asked, await services.topics.get(asked.name), unknown)
     except ApiError as exc:
@@ -102,9 +106,12 @@ async def _find(asked: Any, by_id: bool, known: Mapping[Place, Commit], services
 
 
 def _row(asked: Any, topic: Topic | None, unknown: ErrorCode) -> _Row:
-    if topic is None or any(each.partition_index >= topic.partitions for each in asked.partitions):
-        return _Row(asked, None, unknown if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return _Row(asked, topic.name, unknown)
+    """Take the partitions that there are; each other one is refused by itself, as in Kafka."""
+    if topic is None:
+        return _Row(asked, None, unknown)
+    there = range(topic.partitions)
+    found = frozenset(each.partition_index for each in asked.partitions if each.partition_index in there)
+    return _Row(asked, topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, found)
 
 
 def _committed(row: _Row, errors: Mapping[Place, ErrorCode]) -> TopicCommitted:

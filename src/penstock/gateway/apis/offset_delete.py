@@ -1,4 +1,8 @@
-"""OffsetDelete (47), version 0 (KIP-496): offsets of topics that the group does not read."""
+"""OffsetDelete (47), version 0 (KIP-496): offsets of topics that the group does not read.
+
+What the group has committed can be deleted, whether its topic is still there or not. For anything else the
+topic must have the partition, as in Kafka.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import Any
 
 from penstock.errors import ApiError
 from penstock.gateway.entities import encode_answer
+from penstock.gateway.groups.offsets import Place
 from penstock.gateway.handler import Body, Handler, Request, Services
 from penstock.wire.kafka import ErrorCode
 
@@ -18,7 +23,12 @@ async def _handle(request: Request, services: Services) -> Body:
     body = request.body
     places = [(topic.name, each.partition_index) for topic in body.topics for each in topic.partitions]
     try:
-        errors = await services.groups.shard(body.group_id).delete_offsets(body.group_id, places)
+        shard = services.groups.shard(body.group_id)
+        known = shard.committed(body.group_id)
+        missing = await _missing([place for place in places if place not in known], services)
+        wanted = [place for place in places if place not in missing]
+        unknown = dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        errors = unknown | dict(await shard.delete_offsets(body.group_id, wanted))
     except ApiError as exc:
         return (_encode(request.version, ErrorCode(exc.error_code), []),)
     topics = [
@@ -35,6 +45,18 @@ async def _handle(request: Request, services: Services) -> Body:
         for topic in body.topics
     ]
     return (_encode(request.version, ErrorCode.NONE, topics),)
+
+
+async def _missing(places: list[Place], services: Services) -> set[Place]:
+    """Give those that no topic has; one look-up for each topic."""
+    counts: dict[str, int] = {}
+    for name in {name for name, _ in places}:
+        try:
+            topic = await services.topics.get(name)
+        except ApiError:
+            topic = None
+        counts[name] = 0 if topic is None else topic.partitions
+    return {(name, index) for name, index in places if not 0 <= index < counts[name]}
 
 
 def _encode(version: int, error: ErrorCode, topics: list[dict[str, Any]]) -> bytes:

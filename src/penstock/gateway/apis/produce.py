@@ -150,20 +150,25 @@ def _begin(topic: str, asked: PartitionToProduce, error: ErrorCode, services: Se
     if error:
         return ApiError(error.name, error_code=error)
     try:
-        began = services.log.append(topic, asked.partition, _batch(asked.records, services))
+        batch = _batch(asked.records)
+    except RecordsError as exc:
+        return exc
+    try:
+        if len(batch.data) > services.settings.max_batch_bytes:
+            raise RecordsError("the batch is too large", error_code=ErrorCode.MESSAGE_TOO_LARGE)
+        began = services.log.append(topic, asked.partition, batch)
     except (ApiError, RecordsError) as exc:
+        services.log.refused(topic, asked.partition, batch)
         return exc
     return began if isinstance(began, asyncio.Future) else asyncio.ensure_future(began)
 
 
-def _batch(records: memoryview | None, services: Services) -> RecordBatch:
+def _batch(records: memoryview | None) -> RecordBatch:
     batch = read_batch(records) if records else None
     if batch is None or len(batch.data) != len(records or b""):
         # KIP-98: since message format 2 a request holds exactly one batch a partition.
         count = sum(1 for _ in read_batches(records or b""))
         raise RecordsError(f"{count} batches for one partition", error_code=ErrorCode.INVALID_RECORD)
-    if len(batch.data) > services.settings.max_batch_bytes:
-        raise RecordsError("the batch is too large", error_code=ErrorCode.MESSAGE_TOO_LARGE)
     return batch
 
 

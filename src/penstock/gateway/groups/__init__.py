@@ -16,9 +16,13 @@
 | listing | groups as administrators see them |
 | schemas | groups and offsets as the bytes of Kafka's `__consumer_offsets` |
 | placing | which partition, and which node, a group belongs to |
+| pacing | how long work on the event loop is cut into slices |
+| usage | how much memory each tenant takes, and who may take more |
+| offset_table | offsets that are stored, and those on their way to the log |
+| group_store | groups and offsets in memory and in the log, and what age does to them |
 | ports | what keeps the log of groups, and who coordinates which |
 | shard | the shell: groups of one partition with their waiting requests, timers and log |
 | solo | all groups in one shard, for a single node |
 
-Time is an argument everywhere but in `shard`.
+Time is an argument everywhere but in `group_store` and `shard`.
 """

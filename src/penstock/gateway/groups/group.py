@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from penstock.gateway.groups.states import State
 
-__all__ = ["Group", "Limits", "Member", "Protocol"]
+__all__ = ["Group", "Limits", "Member", "Protocol", "protocols_bytes", "texts_bytes"]
 
 Protocol = tuple[str, bytes]
 """A protocol that a member offers: its name and the member's metadata for it."""
+_MEMBER_OVERHEAD = 64
+"""Numbers and lengths of fields, in the stored form and in memory."""
+
+
+def texts_bytes(texts: Iterable[str]) -> int:
+    """Count the bytes of texts in UTF-8."""
+    return sum(len(text.encode()) for text in texts)
+
+
+def protocols_bytes(protocols: Iterable[Protocol]) -> int:
+    """Count the bytes of protocols, their names and the metadata."""
+    return sum(len(name.encode()) + len(data) for name, data in protocols)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +37,16 @@ class Limits:
     max_members: int = 10_000
     """`group.max.size`; Kafka has no limit unless it is told one."""
     max_groups: int = 50_000
+    """Of one tenant in one partition of the offsets topic."""
+    max_tenant_bytes: int = 256 * 1024 * 1024
+    """Memory of the groups and offsets of one tenant in one partition; about 500 000 offsets."""
+    max_bytes: int = 512 * 1024 * 1024
+    """Memory of all groups and offsets in one partition; beyond it each tenant has an equal share."""
     max_member_bytes: int = 256 * 1024
     """Metadata of one member, all its protocols together."""
     max_group_bytes: int = 4 * 1024 * 1024
-    """Metadata and assignments of a group: they are stored as one message."""
+    """Everything that the members of a group bring, ids, names, metadata and assignments: it is stored as one
+    message, for which Pulsar's default limit is 5 MiB."""
     max_offset_metadata: int = 4096
     """`offset.metadata.max.bytes`."""
     offsets_retention: float = 7 * 24 * 3600.0
@@ -52,14 +70,15 @@ class Member:
     offers: frozenset[str] = field(init=False)
     """The names of its protocols."""
     size: int = field(init=False)
-    """The bytes it brings into the group."""
+    """The bytes it brings into the group, at least as many as it takes in the stored form."""
     joining: int | None = None
     syncing: int | None = None
 
     def __post_init__(self) -> None:
         """Note what is asked for often."""
         object.__setattr__(self, "offers", frozenset(name for name, _ in self.protocols))
-        size = sum(len(data) for _, data in self.protocols) + len(self.assignment)
+        texts = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
+        size = _MEMBER_OVERHEAD + texts_bytes(texts) + protocols_bytes(self.protocols) + len(self.assignment)
         object.__setattr__(self, "size", size)
 
     @property
@@ -137,5 +156,6 @@ class Group:
 
     @property
     def size(self) -> int:
-        """The bytes that members bring."""
-        return sum(member.size for member in self.members.values())
+        """The bytes that members bring, and those who were given an id and have not joined yet."""
+        pending = sum(_MEMBER_OVERHEAD + len(member_id.encode()) for member_id in self.pending)
+        return pending + sum(member.size for member in self.members.values())

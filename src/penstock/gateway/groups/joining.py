@@ -71,10 +71,10 @@ def _is_storable(group: Group, asked: JoinRequest) -> bool:
 
 
 def _is_too_large(group: Group, asked: JoinRequest, limits: Limits) -> bool:
-    size = sum(len(data) for _, data in asked.protocols)
+    metadata = sum(len(data) for _, data in asked.protocols)
     former = group.members.get(asked.member_id)
-    grows = group.size + size - (former.size if former else 0)
-    if size > limits.max_member_bytes or grows > limits.max_group_bytes:
+    grows = group.size + asked.size - (former.size if former else 0)
+    if metadata > limits.max_member_bytes or grows > limits.max_group_bytes:
         return True
     is_new = not asked.member_id and asked.instance_id not in group.statics
     return is_new and len(group.members) + len(group.pending) >= limits.max_members

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from penstock.gateway.groups.fields import LONGEST
 from penstock.gateway.groups.group import Group, Limits
 from penstock.gateway.groups.members import check_generation
 from penstock.gateway.groups.requests import Identity
@@ -41,7 +42,7 @@ def check_commit(group: Group | None, who: Identity) -> ErrorCode:
 
 def check_metadata(metadata: str | None, limits: Limits) -> ErrorCode:
     """Say whether the words beside an offset are short enough."""
-    too_large = len((metadata or "").encode()) > limits.max_offset_metadata
+    too_large = len((metadata or "").encode()) > min(limits.max_offset_metadata, LONGEST)
     return ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.errors import ApiError
 from penstock.gateway.groups.listing import Description
@@ -20,14 +20,26 @@ from penstock.gateway.groups.requests import (
 from penstock.gateway.groups.schemas import Commit, Record
 from penstock.wire.kafka import ErrorCode
 
-__all__ = ["Coordinator", "GroupLog", "Groups", "NoGroups"]
+__all__ = ["TOO_LARGE", "Coordinator", "GroupLog", "Groups", "NoGroups"]
+
+
+TOO_LARGE: Final = ErrorCode.MESSAGE_TOO_LARGE
+"""The code of the ApiError with which a log refuses a record that it can never store, and only that."""
 
 
 class GroupLog(Protocol):
     """The log of the groups in one partition."""
 
+    @property
+    def max_group_bytes(self) -> int:
+        """The largest value that one record may have."""
+
     def append(self, records: Sequence[Record]) -> asyncio.Future[None]:
-        """Begin to store records, all or none, in the order of the calls; done when they are stored."""
+        """Begin to store records in the order of the calls; done when all are stored.
+
+        Few records are stored all or none. Many take several messages: after an error a first part may be
+        there.
+        """
 
 
 class Members(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.gateway.groups.group import Protocol
+from penstock.gateway.groups.group import Protocol, protocols_bytes, texts_bytes
 from penstock.wire.kafka import ErrorCode
 
 __all__ = [
@@ -46,6 +46,12 @@ class JoinRequest:
     """KIP-394: a new member is given its id first, and joins with it."""
     skips_assignment: bool = False
     """KIP-814: a static leader that comes back is told the members and computes nothing."""
+
+    @property
+    def size(self) -> int:
+        """The bytes that the member will bring into the group."""
+        texts = (self.member_id or self.new_member_id, self.instance_id or "", self.client_id)
+        return texts_bytes((*texts, self.client_host)) + protocols_bytes(self.protocols)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

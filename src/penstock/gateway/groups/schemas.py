@@ -4,8 +4,11 @@
 |---|---|---|
 | offset | 0 or 1: group, topic, partition | 0 to 4; 1 has an expiry, 3 the leader epoch, 4 is flexible |
 | group | 2: group | 0 to 4; 1 rebalance time-out, 2 time of the state, 3 instance ids, 4 is flexible |
+| cursor | 32766: group, topic, partition | 0: nothing |
 
 Written in version 3, an offset with an expiry of its own in 1, as Kafka does. A null value is a tombstone.
+The third kind is ours: a Pulsar subscription that must go because its group or offset went. Readers of
+Kafka's schemas, and gateways that do not know it, pass it by.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ from penstock.gateway.groups.states import State
 
 __all__ = [
     "Commit",
+    "CursorKey",
     "GroupKey",
     "OffsetKey",
     "Record",
+    "cursor_record",
     "group_record",
     "offset_record",
     "read_group",
@@ -37,7 +42,8 @@ Record = tuple[bytes, bytes | None]
 _VERSION: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
-_OFFSET_KEY, _GROUP_KEY = 1, 2
+_OFFSET_KEY, _GROUP_KEY, _CURSOR_KEY = 1, 2, 0x7FFE
+_CURSOR_VALUE: Final = _VERSION.pack(0)
 _WRITTEN, _WITH_EXPIRY = 3, 1
 _FLEXIBLE_FROM, _NEWEST = 4, 4
 _EPOCH_FROM, _INSTANCE_FROM, _SINCE_FROM, _REBALANCE_FROM = 3, 3, 2, 1
@@ -47,6 +53,15 @@ _MS: Final = 1000
 @dataclass(frozen=True, slots=True)
 class OffsetKey:
     """Whose offset it is."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorKey:
+    """The subscription of a group in a partition, which is to be deleted."""
 
     group_id: str
     topic: str
@@ -73,19 +88,29 @@ class Commit:
     """-1: by the retention of the coordinator."""
 
 
-def read_key(data: bytes) -> OffsetKey | GroupKey | None:
-    """Read a key; None for one that a later Kafka writes and we do not know."""
+def read_key(data: bytes) -> OffsetKey | CursorKey | GroupKey | None:
+    """Read a key; None for one that a later Kafka, or a later gateway, writes and we do not know."""
     fields = FieldReader(data)
     version = fields.int16()
     if version in (0, _OFFSET_KEY):
         return OffsetKey(fields.string(), fields.string(), fields.int32())
+    if version == _CURSOR_KEY:
+        return CursorKey(fields.string(), fields.string(), fields.int32())
     return GroupKey(fields.string()) if version == _GROUP_KEY else None
 
 
 def offset_record(key: OffsetKey, commit: Commit | None) -> Record:
     """Write an offset, or its tombstone."""
-    written = _VERSION.pack(_OFFSET_KEY) + text(key.group_id) + text(key.topic) + _INT32.pack(key.partition)
-    return written, None if commit is None else _offset_value(commit)
+    return _place_key(_OFFSET_KEY, key), None if commit is None else _offset_value(commit)
+
+
+def cursor_record(key: CursorKey, *, gone: bool) -> Record:
+    """Write that a subscription is to be deleted, or the tombstone of that when it is gone."""
+    return _place_key(_CURSOR_KEY, key), None if gone else _CURSOR_VALUE
+
+
+def _place_key(kind: int, key: OffsetKey | CursorKey) -> bytes:
+    return _VERSION.pack(kind) + text(key.group_id) + text(key.topic) + _INT32.pack(key.partition)
 
 
 def _offset_value(commit: Commit) -> bytes:

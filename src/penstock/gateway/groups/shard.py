@@ -2,7 +2,8 @@
 
 Membership changes at once; what must be remembered is answered when it is stored. Offsets change when they
 are stored, in the order of the log. When the log fails, everybody who waits is told to look for the
-coordinator again, and so is everybody who comes later: what is in memory may not be what is stored.
+coordinator again, and so is everybody who comes later: what is in memory may not be what is stored. A record
+that the log cannot take because of its size fails the request that brought it, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from dataclasses import replace
 from itertools import count
 from typing import Final, TypeVar
 
-from penstock.errors import ApiError, PenstockError, WireError
+from penstock.errors import ApiError
 from penstock.gateway.groups.beating import beat
 from penstock.gateway.groups.expiry import next_deadline, pass_time
 from penstock.gateway.groups.fields import LONGEST
 from penstock.gateway.groups.group import Group, Limits
+from penstock.gateway.groups.group_store import GroupStore, elsewhere, when_stored
 from penstock.gateway.groups.joining import join
 from penstock.gateway.groups.leaving import leave
 from penstock.gateway.groups.listing import Description, describe, matches
-from penstock.gateway.groups.offsets import Place, check_commit, check_delete, check_metadata, expired
+from penstock.gateway.groups.offsets import Place, check_commit, check_delete, check_metadata
 from penstock.gateway.groups.outcome import Answer, Outcome
-from penstock.gateway.groups.ports import GroupLog
+from penstock.gateway.groups.ports import TOO_LARGE, GroupLog
 from penstock.gateway.groups.requests import (
     Identity,
     JoinAnswer,
@@ -37,18 +39,13 @@ from penstock.gateway.groups.requests import (
 )
 from penstock.gateway.groups.schemas import (
     Commit,
-    GroupKey,
     OffsetKey,
-    Record,
     group_record,
-    offset_record,
-    read_group,
-    read_key,
-    read_offset,
 )
-from penstock.gateway.groups.states import Event, State, after
+from penstock.gateway.groups.states import State
 from penstock.gateway.groups.subscription import subscribed_topics
 from penstock.gateway.groups.syncing import sync
+from penstock.gateway.groups.usage import tenant_of
 from penstock.wire.kafka import ErrorCode
 
 __all__ = ["Shard"]
@@ -57,10 +54,14 @@ log = logging.getLogger("penstock.gateway")
 
 _MOVED: Final = ErrorCode.NOT_COORDINATOR
 _LONGEST_CLIENT_ID: Final = 200
+_GROUP_OVERHEAD: Final = 1500
+"""What a group takes in memory beside what its members bring (CPython 3.11, measured)."""
+_TOMBSTONES_AT_ONCE: Final = 500
+_SWEEP: Final = "sweep of old offsets"
 A = TypeVar("A", bound=Answer)
 
 
-class Shard:
+class Shard(GroupStore):
     """The coordinator of some groups."""
 
     def __init__(
@@ -70,14 +71,9 @@ class Shard:
         *,
         on_failure: Callable[[BaseException], None] = lambda error: None,
         clock: Callable[[], float] = time.monotonic,
+        keeps_cursors: bool = False,
     ) -> None:
-        self.limits = limits or Limits()
-        self.groups: dict[str, Group] = {}
-        self.commits: dict[str, dict[Place, Commit]] = {}
-        self.closed = False
-        self._log = group_log
-        self._clock = clock
-        self._on_failure = on_failure
+        super().__init__(group_log, limits, on_failure=on_failure, clock=clock, keeps_cursors=keeps_cursors)
         self._tokens = count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -85,46 +81,14 @@ class Shard:
 
     def close(self) -> None:
         """Stop; everybody who waits is sent elsewhere."""
-        self.closed = True
+        super().close()
         self._sweep.cancel()
         for timer in self._timers.values():
             timer.cancel()
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(_elsewhere())
+                waiting.set_exception(elsewhere())
         self._waiting.clear()
-
-    # From the log
-
-    def load(self, records: Iterable[Record]) -> None:
-        """Remember what is stored, in the order in which it was stored; what cannot be read is told."""
-        for key, value in records:
-            try:
-                self._remember(key, value)
-            except WireError as exc:
-                log.warning("a record of the offsets topic is left out: %s", exc)
-        for group_id in self.commits:
-            self.groups.setdefault(group_id, Group(group_id=group_id))
-        for group in self.groups.values():
-            self._arm(group)
-
-    def _remember(self, key: bytes, value: bytes | None) -> None:
-        found = read_key(key)
-        if isinstance(found, GroupKey):
-            self.groups.pop(found.group_id, None)
-            if value is not None:
-                self.groups[found.group_id] = read_group(found.group_id, value, self._clock())
-        elif isinstance(found, OffsetKey):
-            self._set_commit(found, None if value is None else read_offset(value))
-
-    def _set_commit(self, key: OffsetKey, commit: Commit | None) -> None:
-        places = self.commits.setdefault(key.group_id, {})
-        if commit is not None:
-            places[key.topic, key.partition] = commit
-        else:
-            places.pop((key.topic, key.partition), None)
-        if not places:
-            del self.commits[key.group_id]
 
     # Members
 
@@ -135,11 +99,11 @@ class Shard:
         if group is None:
             if asked.member_id:
                 return JoinAnswer(member_id=asked.member_id, error=ErrorCode.UNKNOWN_MEMBER_ID)
-            if len(self.groups) >= self.limits.max_groups:
-                return JoinAnswer(member_id="", error=ErrorCode.GROUP_MAX_SIZE_REACHED)
             group = Group(group_id=group_id)
         token = next(self._tokens)
         asked = replace(asked, token=token, new_member_id=_new_member_id(asked))
+        if not self._has_room(group, asked.size - _known_size(group, asked)):
+            return JoinAnswer(member_id=asked.member_id, error=ErrorCode.GROUP_MAX_SIZE_REACHED)
         return await self._wait(JoinAnswer, token, group, join(group, asked, self._clock(), self.limits))
 
     async def sync(self, group_id: str, asked: SyncRequest) -> SyncAnswer:
@@ -148,6 +112,9 @@ class Shard:
         group = self.groups.get(group_id)
         if group is None:
             return SyncAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID)
+        assigned = sum(len(assignment) for _, assignment in asked.assignments)
+        if not self._has_room(group, assigned - sum(len(each.assignment) for each in group.members.values())):
+            return SyncAnswer(error=ErrorCode.UNKNOWN_SERVER_ERROR)
         token = next(self._tokens)
         outcome = sync(group, replace(asked, token=token), self._clock(), self.limits)
         return await self._wait(SyncAnswer, token, group, outcome)
@@ -187,8 +154,23 @@ class Shard:
         if error:
             return dict.fromkeys(commits, error)
         errors = {place: check_metadata(each.metadata, self.limits) for place, each in commits.items()}
-        good = {OffsetKey(group_id, *place): commits[place] for place, error in errors.items() if not error}
-        await _stored(self._set_commits(good))
+        good = commits
+        if any(errors.values()):
+            good = {place: commits[place] for place, error in errors.items() if not error}
+        grown, tenant = self.offsets.growth(group_id, good), tenant_of(group_id)
+        if grown > 0 and not self.usage.takes_bytes(tenant, grown):
+            return errors | dict.fromkeys(good, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        done = self._set_commits({OffsetKey(group_id, *place): each for place, each in good.items()})
+        if grown:
+            # Counted from now on, so that many requests at once do not pass the limit together.
+            self.usage.add(tenant, size=grown)
+            done.add_done_callback(lambda _: self.usage.add(tenant, size=-grown))
+        try:
+            await when_stored(done)
+        except ApiError as exc:
+            if exc.error_code != TOO_LARGE:
+                raise
+            return errors | dict.fromkeys(good, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
         return errors
 
     def _check_commit(self, group_id: str, who: Identity) -> ErrorCode:
@@ -199,24 +181,18 @@ class Shard:
         if group is None:
             if len(group_id.encode()) > LONGEST:
                 return ErrorCode.INVALID_GROUP_ID
-            if len(self.groups) >= self.limits.max_groups:
+            group = Group(group_id=group_id)
+            if not self._has_room(group, 0):
                 return ErrorCode.GROUP_MAX_SIZE_REACHED
-            self.groups[group_id] = Group(group_id=group_id)
+            self._put(group, keep=True)
         elif who.member_id in group.members:
             self.groups[group_id] = group.with_member(group.members[who.member_id].beat(self._clock()))
         return ErrorCode.NONE
 
-    def _set_commits(self, commits: Mapping[OffsetKey, Commit | None]) -> asyncio.Future[None]:
-        def stored() -> None:
-            for key, commit in commits.items():
-                self._set_commit(key, commit)
-
-        return self._store([offset_record(key, each) for key, each in commits.items()], stored)
-
     def committed(self, group_id: str) -> Mapping[Place, Commit]:
         """OffsetFetch: what is stored."""
         self._check()
-        return self.commits.get(group_id, {})
+        return self.offsets.stored.get(group_id, {})
 
     async def delete_offsets(self, group_id: str, places: Sequence[Place]) -> Mapping[Place, ErrorCode]:
         """OffsetDelete (KIP-496): not of a topic that the group reads; ApiError if there is no such group."""
@@ -232,7 +208,7 @@ class Shard:
         }
         known = self.commits.get(group_id, {})
         gone = [place for place, error in errors.items() if not error and place in known]
-        await _stored(self._set_commits({OffsetKey(group_id, *place): None for place in gone}))
+        await when_stored(self._set_commits({OffsetKey(group_id, *place): None for place in gone}))
         return errors
 
     # Administrators
@@ -252,37 +228,14 @@ class Shard:
         """DeleteGroups: an empty group and its offsets."""
         self._check()
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None or group.state is State.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not State.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        await _stored(self._remove(group))
+        await when_stored(self._remove(group))
         return ErrorCode.NONE
 
-    def _remove(self, group: Group) -> asyncio.Future[None]:
-        # Whoever comes from now on finds no group; what it stores comes behind the tombstones.
-        self._put(replace(group, state=after(group.state, Event.REMOVED)))
-        keys = self._keys(group.group_id)
-
-        def stored() -> None:
-            for key in keys:
-                self._set_commit(key, None)
-            # Commits that were under way stand before the tombstones: they are seen only now.
-            late = self._keys(group.group_id)
-            if late:
-                self._set_commits(dict.fromkeys(late))
-
-        tombstones = [offset_record(key, None) for key in keys]
-        return self._store([*tombstones, group_record(group.group_id, None)], stored)
-
-    def _keys(self, group_id: str) -> Sequence[OffsetKey]:
-        return [OffsetKey(group_id, *place) for place in self.commits.get(group_id, {})]
-
     # How steps become true
-
-    def _check(self) -> None:
-        if self.closed:
-            raise _elsewhere()
 
     async def _wait(self, kind: type[A], token: int, former: Group, outcome: Outcome) -> A:
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -302,15 +255,17 @@ class Shard:
         self._put(group)
         if not outcome.save:
             return self._release(outcome.answers)
-        self._store([group_record(group.group_id, group)], lambda: self._release(outcome.answers))
 
-    def _put(self, group: Group) -> None:
-        idle = group.state is State.EMPTY and not group.pending and group.generation == 0
-        if group.state is State.DEAD or (idle and group.group_id not in self.groups):
-            self.groups.pop(group.group_id, None)
-        else:
-            self.groups[group.group_id] = group
-        self._arm(group)
+        def refused() -> None:
+            for token, _ in outcome.answers:
+                waiting = self._waiting.get(token)
+                if waiting is not None and not waiting.done():
+                    waiting.set_exception(
+                        ApiError("the group is too large", error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+                    )
+
+        record = group_record(group.group_id, group)
+        self._store([record], lambda: self._release(outcome.answers), refused=refused)
 
     def _release(self, answers: Iterable[tuple[int, Answer]]) -> None:
         for token, answer in answers:
@@ -318,26 +273,15 @@ class Shard:
             if waiting is not None and not waiting.done():
                 waiting.set_result(answer)
 
-    def _store(self, records: Sequence[Record], stored: Callable[[], None]) -> asyncio.Future[None]:
-        """Store records; `stored` runs when they are, whether anybody still waits or not."""
-        done = self._log.append(records)
-
-        def finish(future: asyncio.Future[None]) -> None:
-            error = ApiError("given up", error_code=_MOVED) if future.cancelled() else future.exception()
-            if error is not None:
-                self._fail(error)
-            elif not self.closed:
-                stored()
-
-        done.add_done_callback(finish)
-        return done
-
-    def _fail(self, error: BaseException) -> None:
-        if not self.closed:
-            self.close()
-            self._on_failure(error)
-
     # Time
+
+    def _on_change(self, group: Group) -> None:
+        self._arm(group)
+
+    def _on_drop(self, group_id: str) -> None:
+        timer = self._timers.pop(group_id, None)
+        if timer is not None:
+            timer.cancel()
 
     def _arm(self, group: Group) -> None:
         """Wake up when time will do something; one that wakes too early looks again."""
@@ -367,35 +311,31 @@ class Shard:
 
     def _on_sweep(self) -> None:
         self._sweep = self._sweep_later()
-        self.forget_old(_now_ms())
+        if not any(task.get_name() == _SWEEP for task in self._tasks):
+            self._start(self._swept()).set_name(_SWEEP)
 
-    def forget_old(self, now_ms: int) -> None:
-        """Remove offsets that are too old, and groups of which nothing is left."""
-        for group in list(self.groups.values()):
-            commits = self.commits.get(group.group_id, {})
-            gone = list(expired(group, commits, now_ms, self.limits))
-            if group.state is State.EMPTY and not group.pending and len(gone) == len(commits):
-                self._remove(group)
-            elif gone:
-                self._set_commits({OffsetKey(group.group_id, *place): None for place in gone})
-
-
-async def _stored(done: asyncio.Future[None]) -> None:
-    """Wait for the log; one who gives up waiting does not give up the record."""
-    try:
-        await asyncio.shield(done)
-    except PenstockError as exc:
-        raise _elsewhere() from exc
-
-
-def _elsewhere() -> ApiError:
-    return ApiError("this node does not coordinate the group any more", error_code=_MOVED)
+    async def _swept(self) -> None:
+        try:
+            await self.forget_old(_now_ms())
+        except ApiError as exc:
+            log.debug("old offsets stay for now: %s", exc)
+        except Exception:  # a fault here must not end the sweeps for ever
+            log.exception("old offsets stay for now")
 
 
 def _new_member_id(asked: JoinRequest) -> str:
     # Kafka's form: operators recognise their clients by it.
     name = asked.client_id if asked.instance_id is None else asked.instance_id
     return f"{name[:_LONGEST_CLIENT_ID]}-{uuid.uuid4()}"
+
+
+def _known_size(group: Group, asked: JoinRequest) -> int:
+    """What a member that joins again is counted with: it takes no more room."""
+    member_id = asked.member_id
+    if asked.instance_id is not None:
+        member_id = group.statics.get(asked.instance_id, member_id)
+    former = group.members.get(member_id)
+    return 0 if former is None else former.size
 
 
 def _now_ms() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 
 from penstock.gateway.groups.group import Limits
@@ -14,6 +15,8 @@ __all__ = ["SoloGroups"]
 
 class _NoLog:
     """A log that remembers nothing."""
+
+    max_group_bytes = sys.maxsize
 
     def append(self, records: Sequence[Record]) -> asyncio.Future[None]:
         """Be done at once."""

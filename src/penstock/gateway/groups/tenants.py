@@ -24,9 +24,9 @@ from penstock.gateway.groups.requests import (
 from penstock.gateway.groups.schemas import Commit
 from penstock.wire.kafka import ErrorCode
 
-__all__ = ["OwnGroups", "TenantGroups", "read_scope"]
+__all__ = ["SCOPED", "OwnGroups", "TenantGroups", "read_scope"]
 
-_MARK: Final = "//"
+SCOPED: Final = "//"
 """Begins the stored name of a group that belongs to a namespace; no other group has such a name."""
 _PARTS: Final = 3
 
@@ -37,8 +37,8 @@ def read_scope(stored: str) -> tuple[str, str] | None:
     >>> read_scope("//acme/shop/billing/eu"), read_scope("billing")
     (('acme/shop', 'billing/eu'), None)
     """
-    parts = stored.removeprefix(_MARK).split("/", _PARTS - 1)
-    if not stored.startswith(_MARK) or len(parts) != _PARTS:
+    parts = stored.removeprefix(SCOPED).split("/", _PARTS - 1)
+    if not stored.startswith(SCOPED) or len(parts) != _PARTS:
         return None
     return f"{parts[0]}/{parts[1]}", parts[2]
 
@@ -46,33 +46,48 @@ def read_scope(stored: str) -> tuple[str, str] | None:
 class TenantGroups:
     """The groups of one namespace, for one principal."""
 
-    def __init__(self, groups: Groups, namespace: str, may_use: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, groups: Groups, namespace: str, may_use: Callable[[], bool | None] = lambda: True
+    ) -> None:
         self._groups = groups
-        self._prefix = f"{_MARK}{namespace}/"
+        self._prefix = f"{SCOPED}{namespace}/"
         self._may_use = may_use
+        """None if it is not known yet: then clients are told to come again."""
 
     def shard(self, group_id: str) -> Coordinator:
         """Give the shard of a group."""
-        return TenantShard(self._groups.shard(self._stored(group_id)), self._prefix)
+        # The one code that every client takes, in the answer to every request, for "look for it again".
+        stored = self._stored(group_id, unknown=ErrorCode.NOT_COORDINATOR)
+        return TenantShard(self._groups.shard(stored), self._prefix)
 
     def shards(self) -> Sequence[Coordinator]:
         """Give all shards that are here; who may use none sees none, as in Kafka."""
-        if not self._may_use():
-            return ()
-        return [TenantShard(shard, self._prefix) for shard in self._groups.shards()]
+        allowed = self._may_use()
+        if allowed is None:
+            raise _not_known(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return [TenantShard(shard, self._prefix) for shard in self._groups.shards()] if allowed else ()
 
     async def coordinator(self, group_id: str) -> int:
         """Give the node that coordinates a group."""
-        return await self._groups.coordinator(self._stored(group_id))
+        return await self._groups.coordinator(
+            self._stored(group_id, unknown=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        )
 
-    def _stored(self, group_id: str) -> str:
-        if not self._may_use():
+    def _stored(self, group_id: str, *, unknown: ErrorCode) -> str:
+        allowed = self._may_use()
+        if allowed is None:
+            raise _not_known(unknown)
+        if not allowed:
             raise ApiError(
                 "the role may not consume in this namespace", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
             )
         if not group_id:
             raise ApiError("no group is named", error_code=ErrorCode.INVALID_GROUP_ID)
         return self._prefix + group_id
+
+
+def _not_known(error_code: ErrorCode) -> ApiError:
+    return ApiError("Pulsar has not said yet what the role may do", error_code=error_code)
 
 
 class OwnGroups:
@@ -97,8 +112,10 @@ class OwnGroups:
 
 
 def _check_own(group_id: str) -> None:
-    if group_id.startswith(_MARK):
-        raise ApiError(f"a name does not begin with {_MARK}", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if group_id.startswith(SCOPED):
+        raise ApiError(
+            f"a name does not begin with {SCOPED}", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
+        )
 
 
 class TenantShard:
@@ -169,4 +186,4 @@ class OwnShard(TenantShard):
     """A shard in which only the groups without a namespace can be seen."""
 
     def _is_mine(self, stored: str) -> bool:
-        return not stored.startswith(_MARK)
+        return not stored.startswith(SCOPED)

@@ -25,6 +25,8 @@ _PER_RECORD = 40
 _SMALLEST_MESSAGE = 6
 _ROOM = 5 * 32
 _MOST_PLACEHOLDERS = 10_000
+_LONGEST_BATCH = 1 << 31
+"""Offsets that one batch can have: the delta of its last one is a signed number of 32 bits."""
 
 _REASONS = {
     TRUNCATED: "ends too early",
@@ -45,6 +47,11 @@ class KafkaBatch(NamedTuple):
     next_offset: int
     record_count: int
     max_timestamp: int
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that the batch takes: its buffer is larger than what was written into it."""
+        return len(self.data.obj)  # type: ignore[arg-type]
 
 
 def entry_to_batch(
@@ -154,7 +161,11 @@ def placeholder(
 
 
 def hole(base_offset: int, next_offset: int) -> KafkaBatch:
-    """Make a batch without records: it takes a client past offsets that hold none, as in Kafka's own logs."""
+    """Make a batch without records: it takes a client past offsets that hold none, as in Kafka's own logs.
+
+    More offsets than a batch can have are passed by the last of them: batches need not touch each other.
+    """
+    base_offset = max(base_offset, next_offset - _LONGEST_BATCH)
     data = memoryview(bytearray(HEAD_SIZE))
     write_batch_head(
         data,

@@ -20,6 +20,7 @@ from penstock.wire.kernels import (
     base64_size,
     copy,
     encode_base64,
+    is_utf8,
     kernel,
     part,
     read_varint,
@@ -132,22 +133,31 @@ def _fields(
     data: ByteArray, key: int, key_size: int, value_size: int, timestamp: int, out: ByteArray, at: int
 ) -> int:
     """Write the fields of SingleMessageMetadata after its properties, in the order of their numbers."""
+    is_text = 1
     if key_size >= 0:
-        # "If a Kafka message has a key, both ordering key and partition key are set."
+        # "If a Kafka message has a key, both ordering key and partition key are set." Pulsar compacts by the
+        # partition key, so a text is written as Pulsar's own clients write it.
+        is_text = is_utf8(data, key, key + key_size)
         out[at] = _PARTITION_KEY
-        at = write_uvarint(out, at + 1, base64_size(key_size))
-        at = encode_base64(data, key, key + key_size, out, at)
+        if is_text:
+            at = write_uvarint(out, at + 1, key_size)
+            at = copy(data, key, out, at, key_size)
+        else:
+            at = write_uvarint(out, at + 1, base64_size(key_size))
+            at = encode_base64(data, key, key + key_size, out, at)
     out[at] = _PAYLOAD_SIZE
     at = write_uvarint(out, at + 1, max(value_size, 0))
     if timestamp >= 0:
         # Present also when it is 0, which is a time and not the lack of one.
         out[at] = _EVENT_TIME
         at = write_uvarint(out, at + 1, timestamp)
-    if key_size >= 0:
+    if not is_text:
         out[at] = _KEY_IS_BASE64
         out[at + 1] = 1
-        out[at + 2] = _ORDERING_KEY
-        at = write_uvarint(out, at + 3, key_size)
+        at += 2
+    if key_size >= 0:
+        out[at] = _ORDERING_KEY
+        at = write_uvarint(out, at + 1, key_size)
         at = copy(data, key, out, at, key_size)
     if value_size < 0:
         # "If the field of a Kafka message is NULL, the converted Pulsar message is NULL."

@@ -9,21 +9,25 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, PulsarClient, is_denied
+from penstock.brokers.pulsar.tasks import watched
 from penstock.config.secret import Secret
-from penstock.errors import ApiError, ClusterError, PenstockError, Unreachable
+from penstock.errors import ApiError, PenstockError
 from penstock.gateway.groups.ports import Groups
 from penstock.gateway.groups.tenants import TenantGroups
 from penstock.gateway.handler import Services
 from penstock.gateway.pulsar.cursor_sync import Home
 from penstock.gateway.pulsar.cursors import Cursors
+from penstock.gateway.pulsar.names import refuse_own
 from penstock.gateway.pulsar.storage import PulsarStorage
+from penstock.gateway.security.logins import Crowded, Logins
 from penstock.gateway.security.mechanisms import Credentials
 from penstock.gateway.security.tokens import expires_at, identity, subject
 from penstock.wire.kafka import ErrorCode
@@ -32,12 +36,10 @@ __all__ = ["Account", "Accounts", "Backend", "Lease"]
 
 log = logging.getLogger("penstock.gateway")
 
-_VERIFIED_FOR: Final = 30.0
-"""Seconds for which a token that Pulsar took is not shown to it again."""
 _RIGHTS_VALID_FOR: Final = 30.0
+_RIGHTS_ASK_AGAIN: Final = 1.0
+"""Seconds until rights are asked for again when Pulsar could not tell them."""
 _IDLE: Final = 60.0
-_AT_ONCE: Final = 32
-"""Tokens that Pulsar is asked about at the same time."""
 _ANY_TOPIC: Final = "__kafka_groups"
 """A topic that need not exist: who may read it may read everything in its namespace."""
 _ANONYMOUS: Final = "anonymous"
@@ -51,39 +53,55 @@ class Backend:
     admin: Callable[[Secret | None], Admin]
     storage: Callable[[PulsarClient, Admin, str], PulsarStorage]
     services: Callable[[PulsarStorage, str | None], Services]
-    """For a name that is known; None if nobody was asked for it."""
+    """For a name that a token has proven; None if there is none."""
     groups: Groups
 
 
 class Account:
     """One principal in one namespace."""
 
-    def __init__(self, backend: Backend, *, name: str, namespace: str, token: Secret | None) -> None:
-        self.name = name
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        principal: bytes,
+        proven: str | None,
+        namespace: str,
+        token: Secret | None,
+    ) -> None:
+        self.principal = principal
+        """Stands for who it is, in whichever namespace; empty for those who need not say."""
+        self.proven = proven
+        """The name in the token. The namespace, which the client chooses, never stands for it."""
+        self.name = proven or _ANONYMOUS
+        """For log lines."""
         self.namespace = namespace
         self.users = 0
         self.idle_since = time.monotonic()
-        self.verified: dict[bytes, float] = {}
-        """When Pulsar took which token, by the digest of the token."""
         self._token = token
         # Read whenever it is needed: a principal that brings a newer token goes on with that one.
         current = None if token is None else Secret(self._current)
         self.client = backend.client(current)
         self.admin = backend.admin(current)
         self.storage = backend.storage(self.client, self.admin, namespace)
-        services = backend.services(self.storage, None if token is None else name)
+        services = backend.services(self.storage, proven)
         self.services = replace(services, groups=TenantGroups(backend.groups, namespace, self.may_use_groups))
-        self._may_consume = False
-        self._asked: float | None = None
+        self._may_consume: bool | None = None
+        """What Pulsar said last; None as long as it has not said anything."""
+        self._ask_again = -math.inf
         self._asking: asyncio.Task[None] | None = None
-        self.home = Home(Cursors(self.client, self.admin), self._own_topic)
+        self.home = Home(Cursors(self.client, self.admin), self._own_topic, self._is_gone)
 
     async def _own_topic(self, topic: str, partition: int) -> str:
         """Name a topic for the cursors of groups: one elsewhere may be for other members of the group."""
         place = await self.storage.topics.place(topic)
         if not place.full_name.startswith(f"persistent://{self.namespace}/"):
             raise ApiError("it is in another namespace", error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        refuse_own(place.topic.internal)
         return place.partition(partition)
+
+    async def _is_gone(self, topic: str, partition: int) -> bool:
+        return await self.storage.topics.is_gone(topic, partition)
 
     def _current(self) -> str:
         return "" if self._token is None else self._token.reveal()
@@ -104,33 +122,43 @@ class Account:
 
     # Groups: who may consume in a namespace may use its groups
 
-    def may_use_groups(self) -> bool:
-        """Say whether Pulsar lets the principal consume; looked up again from time to time."""
-        if self._is_old and self._asking is None:
-            self._asking = asyncio.create_task(self._look_at_rights())
+    def may_use_groups(self) -> bool | None:
+        """Say whether Pulsar lets the principal consume, None if it has not said; asked from time to time."""
+        if self._is_old:
+            self._ask_rights()
         return self._may_consume
 
     async def know_rights(self) -> None:
-        """Wait until it is known what the principal may do."""
+        """Wait until Pulsar was asked what the principal may do; all who wait share one question."""
         if self._is_old:
-            await self._look_at_rights()
+            await asyncio.shield(self._ask_rights())
 
     @property
     def _is_old(self) -> bool:
-        return self._asked is None or time.monotonic() - self._asked > _RIGHTS_VALID_FOR
+        return time.monotonic() >= self._ask_again
+
+    def _ask_rights(self) -> asyncio.Task[None]:
+        if self._asking is None or self._asking.done():
+            self._asking = watched(asyncio.create_task(self._look_at_rights()))
+        return self._asking
 
     async def _look_at_rights(self) -> None:
-        """Ask Pulsar whether the principal may consume; as long as it says nothing, what it said holds."""
-        self._asked = time.monotonic()
+        """Ask Pulsar whether the principal may consume.
+
+        Only a denial denies. Whatever else goes wrong (no answer, an error of the broker, too many requests)
+        says nothing about rights: what was known holds, and is asked again soon.
+        """
+        valid_for = _RIGHTS_ASK_AGAIN
         try:
             await self.admin.last_message_id(f"persistent://{self.namespace}/{_ANY_TOPIC}")
-            self._may_consume = True
-        except Unreachable:
-            self._asked = None
-        except PenstockError:
-            self._may_consume = False
+            self._may_consume, valid_for = True, _RIGHTS_VALID_FOR
+        except PenstockError as exc:
+            if is_denied(exc):
+                self._may_consume, valid_for = False, _RIGHTS_VALID_FOR
+            else:
+                log.debug("the rights of %s in %s stay as they are: %s", self.name, self.namespace, exc)
         finally:
-            self._asking = None
+            self._ask_again = time.monotonic() + valid_for
 
 
 class Lease:
@@ -143,14 +171,19 @@ class Lease:
         account.users += 1
 
     @property
-    def name(self) -> str:
-        """Who it is."""
-        return self.account.name
+    def name(self) -> str | None:
+        """Who it is, as its token has proven; None if it does not say."""
+        return self.account.proven
 
     @property
     def namespace(self) -> str:
         """Where its short topic names are."""
         return self.account.namespace
+
+    @property
+    def principal(self) -> bytes:
+        """What it is counted by: the same in every namespace."""
+        return self.account.principal
 
     @property
     def services(self) -> Services:
@@ -168,13 +201,22 @@ class Lease:
 class Accounts:
     """The door of a gateway: lets in whom Pulsar knows, and keeps what each of them has."""
 
-    def __init__(self, backend: Backend, *, default_namespace: str, limit: int = 1000) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        default_namespace: str,
+        limit: int = 1000,
+        per_principal: int = 64,
+        logins: Callable[[Callable[[Secret], Awaitable[None]]], Logins] = Logins,
+    ) -> None:
         self._backend = backend
         self._default_namespace = default_namespace
         self._limit = limit
+        self._per_principal = per_principal
         self._key = secrets.token_bytes(32)
         self._accounts: dict[bytes, Account] = {}
-        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._logins = logins(self._show)
         self._closing: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[Account]:
@@ -183,7 +225,7 @@ class Accounts:
 
     def anonymous(self) -> Account:
         """Give the account of those who need not say who they are: Pulsar is shown no token."""
-        return self._add(b"", _ANONYMOUS, self._default_namespace, None)
+        return self._add(b"", b"", None, self._default_namespace, None)
 
     def home(self, namespace: str) -> Home | None:
         """Give one who may move the cursors of the groups of a namespace, the same one if possible."""
@@ -193,20 +235,10 @@ class Accounts:
     async def admit(self, credentials: Credentials) -> Lease:
         """Let a principal in if Pulsar takes its token."""
         token, namespace = credentials.token, credentials.namespace or self._default_namespace
-        key = self._digest(identity(token.reveal()), namespace)
-        account = self._accounts.get(key)
-        try:
-            async with self._turn:
-                await self._verify(token, account)
-        except ClusterError as exc:
-            if not is_denied(exc):
-                raise
-            # Pulsar's words may hold parts of the token: they are not repeated.
-            raise ApiError(
-                "Pulsar does not take this token", error_code=ErrorCode.SASL_AUTHENTICATION_FAILED
-            ) from None
-        account = self._accounts.get(key) or self._new(key, token, namespace)
-        account.verified = _recent(account.verified) | {self._digest(token.reveal()): time.monotonic()}
+        who = identity(token.reveal())
+        principal, key = self._digest(who), self._digest(who, namespace)
+        await self._logins.verify(token, credentials.address)
+        account = self._accounts.get(key) or self._new(key, principal, token, namespace)
         account.renew(token)
         lease = Lease(account, token)
         try:
@@ -216,29 +248,36 @@ class Accounts:
             raise
         return lease
 
-    async def _verify(self, token: Secret, account: Account | None) -> None:
-        """Show a token to Pulsar, on a connection of its own; not if it was shown a moment ago."""
-        seen = {} if account is None else _recent(account.verified)
-        if self._digest(token.reveal()) in seen:
-            return
+    async def _show(self, token: Secret) -> None:
+        """Show a token to Pulsar, on a connection of its own."""
         async with self._backend.client(token) as client:
             await client.check()
 
-    def _new(self, key: bytes, token: Secret, namespace: str) -> Account:
-        self._make_room()
-        return self._add(key, subject(token.reveal()) or namespace, namespace, token)
+    def _new(self, key: bytes, principal: bytes, token: Secret, namespace: str) -> Account:
+        # The client chooses the namespace: else one token could be all the principals that there may be.
+        own = [each for each, account in self._accounts.items() if account.principal == principal]
+        self._make_room(own, self._per_principal, "namespaces of one principal")
+        self._make_room(list(self._accounts), self._limit, "principals")
+        return self._add(key, principal, subject(token.reveal()), namespace, token)
 
-    def _add(self, key: bytes, name: str, namespace: str, token: Secret | None) -> Account:
-        found = self._accounts[key] = Account(self._backend, name=name, namespace=namespace, token=token)
+    def _add(
+        self, key: bytes, principal: bytes, proven: str | None, namespace: str, token: Secret | None
+    ) -> Account:
+        found = self._accounts[key] = Account(
+            self._backend, principal=principal, proven=proven, namespace=namespace, token=token
+        )
         return found
 
-    def _make_room(self) -> None:
-        if len(self._accounts) < self._limit:
+    def _make_room(self, keys: list[bytes], limit: int, what: str) -> None:
+        """Close the one of them that is idle longest if there are too many; Crowded if none is idle."""
+        if len(keys) < limit:
             return
-        idle = [(each.idle_since, key) for key, each in self._accounts.items() if key and not each.users]
+        accounts = self._accounts
+        idle = [(accounts[key].idle_since, key) for key in keys if key and not accounts[key].users]
         if not idle:
-            log.warning("refused a principal: %d are here", len(self._accounts))
-            raise ApiError("too many principals", error_code=ErrorCode.SASL_AUTHENTICATION_FAILED)
+            log.warning("refused a login: %d %s are here", len(keys), what)
+            # Not a failed authentication: clients give up after that, and there may be room soon.
+            raise Crowded(f"too many {what}")
         self._close_later(min(idle)[1])
 
     def _digest(self, *parts: str) -> bytes:
@@ -261,12 +300,13 @@ class Accounts:
                     self._close_later(key)
 
     def _close_later(self, key: bytes) -> None:
-        task = asyncio.create_task(_close(self._accounts.pop(key)))
+        task = watched(asyncio.create_task(_close(self._accounts.pop(key))))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Close all."""
+        await self._logins.close()
         for key in list(self._accounts):
             self._close_later(key)
         await asyncio.gather(*self._closing)
@@ -277,11 +317,6 @@ async def _close(account: Account) -> None:
         await account.close()
     except PenstockError as exc:
         log.debug("while %s was closed: %s", account.name, exc)
-
-
-def _recent(verified: dict[bytes, float]) -> dict[bytes, float]:
-    oldest = time.monotonic() - _VERIFIED_FOR
-    return {digest: when for digest, when in verified.items() if when > oldest}
 
 
 def _end(token: Secret) -> float:

@@ -37,13 +37,14 @@ class GatewayCluster:
         self,
         alone: Cluster,
         membership: Membership,
-        listener: Callable[[str], int],
+        position: Callable[[str], int],
         leaders: Leaders,
         topics: PulsarTopics,
     ) -> None:
         self._alone = alone
         self._membership = membership
-        self._listener = listener
+        self._position = position
+        """Of a listener here: for gateways that do not tell the names of theirs."""
         self._leaders = leaders
         self._topics = topics
 
@@ -58,9 +59,14 @@ class GatewayCluster:
         return self._alone.node_id
 
     def nodes(self, listener: str) -> Sequence[Node]:
-        """Give the live gateways in the order of their ids, at the addresses of the same listener."""
-        number = self._listener(listener)
-        found = [_node(peer.node_id, peer.addresses, number) for peer in self._membership.peers()]
+        """Give the live gateways in the order of their ids, at their addresses of the listener of this name.
+
+        A gateway without such a listener is left out, as in Kafka: its other listeners may have another
+        protocol or network.
+        """
+        position = self._position(listener)
+        peers = [(peer.node_id, peer.address_of(listener, position)) for peer in self._membership.peers()]
+        found = [Node(id=number, host=at.name, port=at.port) for number, at in peers if at is not None]
         if not any(node.id == self.node_id for node in found):
             found += self._alone.nodes(listener)
         return sorted(found, key=lambda node: node.id)
@@ -89,8 +95,3 @@ class GatewayCluster:
     def _leaders_of(self, topic: Topic, view: View, names: Sequence[str]) -> list[int]:
         owners = zip_longest(range(topic.partitions), map(self._leaders.owner, names))
         return [view.leader(topic.name, index, owner) for index, owner in owners]
-
-
-def _node(node_id: int, addresses: Sequence[Host], number: int) -> Node:
-    host, port = addresses[min(number, len(addresses) - 1)]
-    return Node(id=node_id, host=host, port=port)

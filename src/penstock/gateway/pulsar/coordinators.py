@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, Host, PulsarClient
+from penstock.brokers.pulsar.tasks import Tasks
 from penstock.errors import ApiError, ClusterError, PenstockError
 from penstock.gateway.groups.group import Limits
 from penstock.gateway.groups.placing import node_of, partition_of
@@ -39,6 +40,8 @@ _KEEP: Final = {"retentionTimeInMinutes": -1, "retentionSizeInMB": 512}
 _KEEP_NOTHING: Final = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
 _GRACE: Final = 3.0
 _LONGEST_PEACE: Final = 60.0
+_PROVE_AFTER: Final = 1.0
+"""Seconds of opening and reading after which it is asked once more whether the partition is ours."""
 _RETRY: Final = 0.5
 _LONGEST_RETRY: Final = 8.0
 
@@ -54,12 +57,16 @@ class PulsarGroups:
         namespace: str = NAMESPACE,
         partitions: int = PARTITIONS,
         limits: Limits | None = None,
+        keeps_cursors: bool = False,
+        tasks: Tasks | None = None,
     ) -> None:
         self.partitions = partitions
+        self._tasks = tasks or Tasks()
         self._client = client
         self._admin = admin
         self._namespace = namespace
         self._limits = limits
+        self._keeps_cursors = keeps_cursors
         self._topic = f"persistent://{namespace}/{_OFFSETS}"
         self._led: dict[int, tuple[Shard, OffsetsLog]] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
@@ -78,6 +85,7 @@ class PulsarGroups:
             f"persistent://{namespace}/{_GATEWAYS}",
             on_beat=self._look,
             held=lambda: {partition: kept.epoch for partition, (_, kept) in self._led.items()},
+            tasks=self._tasks,
         )
 
     @property
@@ -183,9 +191,10 @@ class PulsarGroups:
         kept = self._led[partition][1]
 
         def proven(done: asyncio.Future[None]) -> None:
+            # Looked at first: several are under way, and the first that fails lets the partition go.
+            error = None if done.cancelled() else done.exception()
             if done.cancelled() or partition not in self._led or self._led[partition][1] is not kept:
                 return
-            error = done.exception()
             if error is not None:
                 self._failed(partition, error)
             elif self.membership.has_lease:
@@ -216,13 +225,20 @@ class PulsarGroups:
 
     def _take_later(self, partition: int) -> None:
         if partition not in self._opening:
-            task = asyncio.create_task(self._take(partition))
+            task = self._tasks.start(self._take(partition), name=f"take partition {partition} of the groups")
             self._opening[partition] = task
-            task.add_done_callback(lambda _: self._opening.pop(partition, None))
+            task.add_done_callback(lambda done: self._taken(partition, done))
+
+    def _taken(self, partition: int, done: asyncio.Task[None]) -> None:
+        self._opening.pop(partition, None)
+        if not done.cancelled() and done.exception() is not None:
+            # Not at the next beat already: what failed unforeseen will fail again.
+            self._not_before[partition] = asyncio.get_running_loop().time() + _LONGEST_RETRY
 
     async def _take(self, partition: int) -> None:
         delay = _RETRY
         while not self._closed and self._owner(partition) == self.node_id:
+            began = asyncio.get_running_loop().time()
             try:
                 topic = partition_topic(self._topic, partition)
                 opened = await OffsetsLog.open(self._client, topic, mark=self._mark())
@@ -231,13 +247,38 @@ class PulsarGroups:
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _LONGEST_RETRY)
                 continue
-            kept, records = opened
-            shard = Shard(kept, self._limits, on_failure=lambda error: self._failed(partition, error))
-            shard.load(records)
-            self._led[partition] = (shard, kept)
-            self._taken_at[partition] = asyncio.get_running_loop().time()
-            log.info("coordinates partition %d of the groups: %d records", partition, len(records))
-            return
+            try:
+                if await self._read(partition, *opened, began):
+                    return
+            except BaseException:
+                await opened[0].close()
+                raise
+
+    async def _read(self, partition: int, kept: OffsetsLog, records: list[Record], began: float) -> bool:
+        """Read a log, opened since `began`, and coordinate its groups; False if it was lost meanwhile."""
+        shard = Shard(
+            kept,
+            self._limits,
+            on_failure=lambda error: self._failed(partition, error),
+            keeps_cursors=self._keeps_cursors,
+        )
+        try:
+            await shard.load(records)
+            if asyncio.get_running_loop().time() - began > _PROVE_AFTER:
+                # Long enough for others to have taken it: what was read may be what was once.
+                await kept.append([self._mark()])
+        except PenstockError as exc:
+            log.warning("partition %d of the groups was lost while it was read: %s", partition, exc)
+            shard.close()
+            await kept.close()
+            return False
+        except BaseException:
+            shard.close()
+            raise
+        self._led[partition] = (shard, kept)
+        self._taken_at[partition] = asyncio.get_running_loop().time()
+        log.info("coordinates partition %d of the groups: %d records", partition, len(records))
+        return True
 
     def _failed(self, partition: int, error: BaseException) -> None:
         log.warning("partition %d of the groups was lost: %s", partition, error)
@@ -253,6 +294,6 @@ class PulsarGroups:
         if found is not None:
             shard, kept = found
             shard.close()
-            task = asyncio.create_task(kept.close())
+            task = self._tasks.start(kept.close(), name=f"let go of partition {partition} of the groups")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

@@ -1,21 +1,26 @@
 """The broker's index of an entry of ours, when it cannot be counted because others write too.
 
-A lone gap costs one question to the broker. Several in a second mean that another writer is busy: then a
-reader follows the partition and knows the index of every entry, until there was no gap for some seconds.
+A lone gap costs one question to the broker: the entry is read. Several in a second mean that another writer
+is busy: then a reader follows the partition and knows the index of every entry, until there was no gap for
+some seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict, deque
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, Delivery, PulsarClient, Reader
+from penstock.brokers.pulsar.tasks import watched
 from penstock.errors import ClusterError, PenstockError
 from penstock.wire.pulsar import Entry, MessageId
 
 __all__ = ["EntryIndexes"]
+
+log = logging.getLogger("penstock.gateway")
 
 _BUSY: Final = 3
 """Gaps within a second that make another writer a busy one."""
@@ -26,6 +31,11 @@ _REMEMBERED: Final = 10_000
 _READ_BYTES: Final = 1024 * 1024
 
 _Place = tuple[int, int]
+
+
+def _index_of(delivery: Delivery) -> tuple[_Place, int]:
+    entry = delivery.entry
+    return delivery.message_id[:2], entry.broker_index if isinstance(entry, Entry) else -1
 
 
 class EntryIndexes:
@@ -54,7 +64,7 @@ class EntryIndexes:
             if found is not None:
                 return found
         elif self._gaps[-1] - self._gaps[0] < 1.0:
-            self._follower = asyncio.create_task(self._follow(place))
+            self._follower = watched(asyncio.create_task(self._follow(place)))
         return await self._ask(place)
 
     async def sweep(self) -> None:
@@ -70,6 +80,14 @@ class EntryIndexes:
             await asyncio.gather(follower, return_exceptions=True)
 
     async def _ask(self, place: MessageId) -> int:
+        """Read the entry; if that does not work ask the admin API, which knows why."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                seen, index = await self._client.read_entry(self._topic, place, _index_of)
+            if seen == place[:2] and index >= 0:
+                return index
+        except (ClusterError, TimeoutError) as exc:
+            log.debug("entry %s of %s could not be read: %s", place, self._topic, exc)
         found = await self._admin.entry_index(self._topic, place)
         if found is None:
             raise ClusterError(
@@ -100,9 +118,12 @@ class EntryIndexes:
             )
             async for _ in reader:
                 pass
-        except PenstockError:
-            self._follower = None
+        except PenstockError as exc:
+            log.debug("%s is not followed any more: %s", self._topic, exc)
         finally:
+            if self._follower is asyncio.current_task():
+                # Whatever ended it: nobody waits for what will not come.
+                self._follower = None
             self._seen.clear()
             self._newest = (-1, -1)
             self._moved.set()

@@ -1,7 +1,8 @@
 """Who leads a partition: a live gateway beside the broker that owns it, else any; chosen by name.
 
-So every gateway makes the same choice from the same knowledge, and only the partitions of a gateway that
-comes or goes, or of a broker's topics that move, get another leader.
+So every gateway makes the same choice from the same knowledge. The first partitions of a topic are dealt out
+evenly, so that few partitions keep all gateways busy. Of the others only those of a gateway that comes or
+goes, or of a broker's topics that move, get another leader.
 """
 
 from __future__ import annotations
@@ -12,17 +13,32 @@ from typing import Final
 
 from penstock.brokers.pulsar import Host, PulsarClient
 from penstock.gateway.groups.placing import node_of
-from penstock.gateway.pulsar.membership import Peer
+from penstock.gateway.pulsar.membership import BALANCED_LEADERS, Peer
 from penstock.gateway.pulsar.ownership import Ownership
 
 __all__ = ["Leaders", "View"]
 
 log = logging.getLogger("penstock.gateway")
 
+_DEALT_OUT: Final = 24
+"""So many partitions of a topic are dealt out evenly; when three gateways become two, half of them move and
+not a third. Of more partitions the hash gives each gateway its share by itself."""
 _PLACES: Final = {
     True: "are the gateways beside the brokers that own them",
     False: "are spread over all gateways",
 }
+
+
+def _dealt(topic: str, partition: int, nodes: Sequence[int]) -> int:
+    """Deal out the partitions of a topic: of as many in a row as there are nodes each node leads one.
+
+    >>> sorted(_dealt("orders", partition, (1, 2, 3)) for partition in range(6)), _dealt("orders", 0, ())
+    ([1, 1, 2, 2, 3, 3], -1)
+    """
+    left = list(nodes)
+    for before in range(partition - partition % max(1, len(nodes)), partition):
+        left.remove(node_of(f"{topic} {before}", left))
+    return node_of(f"{topic} {partition}", left)
 
 
 class View:
@@ -42,11 +58,14 @@ class View:
         said = {peer.beside for peer in peers}
         self.follows = None not in said and len(said) > 1
         """Whether it matters who owns a topic: not if all are beside the same, or one does not know of it."""
+        self._balances = all(BALANCED_LEADERS in peer.features for peer in peers)
         self._beside: dict[Host, tuple[int, ...]] = {}
 
     def leader(self, topic: str, partition: int, owner: Host | None) -> int:
         """Choose the gateway that leads a partition; -1 if none lives."""
         fitting = self._nodes if owner is None or not self.follows else self._beside_of(owner)
+        if self._balances and partition < _DEALT_OUT:
+            return _dealt(topic, partition, fitting)
         return node_of(f"{topic} {partition}", fitting)
 
     def _beside_of(self, owner: Host) -> tuple[int, ...]:

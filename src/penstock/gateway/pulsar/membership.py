@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.brokers.pulsar import Admin, Delivery, Host, Producer, PulsarClient, Reader
+from penstock.brokers.pulsar.tasks import Tasks
 from penstock.errors import ConfigError, PenstockError, PulsarRefused, WireError
 from penstock.wire.pulsar import LATEST
 from penstock.wire.pulsar.pulsar_pb2 import MessageMetadata, ServerError
 
-__all__ = ["LEASE", "SILENCE", "Membership", "Peer", "read_peer"]
+__all__ = ["BALANCED_LEADERS", "LEASE", "SILENCE", "TOPIC_IDS", "Membership", "Peer", "read_peer"]
 
 log = logging.getLogger("penstock.gateway")
 
@@ -33,6 +34,12 @@ LEASE: Final = 2.5
 _SETTLES: Final = 3 * INTERVAL
 """After so long every gateway that lives has been heard."""
 _LARGEST: Final = 64 * 1024
+TOPIC_IDS: Final = "topic-ids"
+"""Topics have ids of their own; without it a gateway knows only those that are computed from names."""
+BALANCED_LEADERS: Final = "balanced-leaders"
+"""The first partitions of a topic are dealt out evenly; without it a gateway goes by the hash alone."""
+FEATURES: Final = frozenset({BALANCED_LEADERS, TOPIC_IDS})
+"""What this version has."""
 _MAX_NODE: Final = (1 << 31) - 1
 
 
@@ -45,12 +52,28 @@ class Peer:
     """Chosen anew at each start."""
     addresses: tuple[Host, ...] = ()
     """What clients are told, one for each listener, in order."""
+    listeners: tuple[str, ...] | None = None
+    """The names of the listeners, in the same order; None from a gateway that does not tell them."""
     held: Mapping[int, int] = field(default_factory=dict)
     """The partitions of the offsets topic that it has, and with which epoch."""
     beat: int = 0
     leaving: bool = False
     beside: tuple[Host, ...] | None = None
     """The brokers it sits beside, port 0 for all of a host; None from a gateway that knows nothing of it."""
+    features: frozenset[str] = frozenset()
+    """What it can do that an earlier version cannot, and that gateways must do alike or not at all."""
+
+    def address_of(self, listener: str, position: int) -> Host | None:
+        """Where clients of a listener reach it, None if nowhere; one that tells no names goes by positions.
+
+        >>> at = (Host("a", 1), Host("b", 2))
+        >>> peer = Peer(node_id=7, life="", addresses=at, listeners=("ssl", "sasl_ssl"))
+        >>> peer.address_of("sasl_ssl", 0), peer.address_of("plaintext", 0)
+        (Host(name='b', port=2), None)
+        """
+        if self.listeners is None:
+            return self.addresses[position] if position < len(self.addresses) else None
+        return dict(zip(self.listeners, self.addresses, strict=False)).get(listener)
 
     def is_beside(self, broker: Host) -> bool:
         """Say whether it sits beside a broker.
@@ -70,8 +93,12 @@ class Peer:
             "beat": self.beat,
             "leaving": self.leaving,
         }
+        if self.listeners is not None:
+            value["listeners"] = list(self.listeners)
         if self.beside is not None:
             value["beside"] = [list(broker) for broker in self.beside]
+        if self.features:
+            value["features"] = sorted(self.features)
         return json.dumps(value).encode()
 
 
@@ -87,14 +114,20 @@ def read_peer(data: bytes) -> Peer | None:
             node_id=int(value["node"]),
             life=str(value["life"]),
             addresses=_hosts(value["at"]),
+            listeners=_names(value["listeners"]) if "listeners" in value else None,
             held={int(key): int(epoch) for key, epoch in value["held"].items()},
             beat=int(value["beat"]),
             leaving=bool(value["leaving"]),
             beside=_hosts(value["beside"]) if "beside" in value else None,
+            features=frozenset(map(str, value.get("features", ()))),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return peer if 0 <= peer.node_id <= _MAX_NODE and peer.addresses else None
+
+
+def _names(rows: Any) -> tuple[str, ...]:
+    return tuple(str(name) for name in list(rows))
 
 
 def _hosts(rows: Any) -> tuple[Host, ...]:
@@ -113,9 +146,12 @@ class Membership:
         on_beat: Callable[[], None] = lambda: None,
         held: Callable[[], Mapping[int, int]] = dict,
         clock: Callable[[], float] = time.monotonic,
+        tasks: Tasks | None = None,
     ) -> None:
         self.node_id = -1
         self.addresses: tuple[Host, ...] = ()
+        self.listeners: tuple[str, ...] | None = None
+        """The names of the listeners that the addresses belong to."""
         self.beside: tuple[Host, ...] | None = None
         self.on_word: Callable[[bytes], None] = lambda word: None
         """Hears what gateways tell each other besides that they live, the own words included."""
@@ -131,6 +167,7 @@ class Membership:
         self._heard_self = -SILENCE
         self._settled_at = float("inf")
         self._peers: dict[int, tuple[Peer, float]] = {}
+        self._supervisor = tasks or Tasks()
         self._tasks: list[asyncio.Task[None]] = []
         self._producer: Producer | None = None
         self._reader: Reader[Peer | bytes] | None = None
@@ -146,6 +183,10 @@ class Membership:
     def live(self) -> tuple[int, ...]:
         """Give the ids of the gateways that live, in order; this one only if it hears itself."""
         return tuple(sorted(peer.node_id for peer in self.peers()))
+
+    def all_have(self, feature: str) -> bool:
+        """Say whether every gateway that lives has a feature; not while one of an earlier version does."""
+        return all(feature in peer.features for peer in self.peers())
 
     def peers(self) -> list[Peer]:
         """Give the gateways that live."""
@@ -163,7 +204,10 @@ class Membership:
         reader = await self._open_reader()
         self._producer = await self._claim(reader)
         self._settled_at = self._clock() + (0.0 if await self._is_alone() else _SETTLES)
-        self._tasks = [asyncio.create_task(self._speak()), asyncio.create_task(self._listen())]
+        self._tasks = [
+            self._supervisor.forever(self._speak, name="heartbeats to other gateways"),
+            self._supervisor.forever(self._listen, name="heartbeats of other gateways"),
+        ]
 
     async def _open_reader(self) -> Reader[Peer | bytes]:
         if self._reader is None or self._reader.error is not None:
@@ -240,10 +284,12 @@ class Membership:
             node_id=self.node_id,
             life=self._life,
             addresses=self.addresses,
+            listeners=self.listeners,
             held={} if leaving else dict(self._held()),
             beat=self._beats,
             leaving=leaving,
             beside=self.beside,
+            features=FEATURES,
         )
         return await producer.send_message(_metadata(), peer.to_bytes())
 

@@ -10,7 +10,8 @@
 Pulsar names partitions by `-partition-` and refuses that in the name of a topic. It takes `=`, which no Kafka
 name has: behind `-partition` one is put in when a name goes to Pulsar, and taken out when it comes back.
 Answers use the name that was asked with. Names that begin with two underscores are not listed, and those in
-which Pulsar keeps its own state are no topics for Kafka clients.
+which Pulsar keeps its own state are no topics for Kafka clients. Those in which gateways keep theirs can be
+read, as Kafka's `__consumer_offsets` can, and not changed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from penstock.errors import ApiError
 from penstock.wire.kafka import ErrorCode
 
-__all__ = ["PARTITION_MARK", "Names", "partition_topic", "without_partitions"]
+__all__ = ["PARTITION_MARK", "Names", "partition_topic", "refuse_own", "without_partitions"]
 
 _SCHEME = "persistent://"
 _PART = re.compile(r"[A-Za-z0-9._=:\-]{1,249}")
@@ -48,6 +49,8 @@ class Names:
 
     default_namespace: str = "public/default"
     cluster: str = "penstock"
+    own_namespaces: frozenset[str] = frozenset({"public/__kafka"})
+    """Where gateways keep their state: groups, offsets, who lives."""
 
     def to_pulsar(self, name: str) -> str:
         """Give the full name of the Pulsar topic; ApiError if the name is none.
@@ -79,6 +82,19 @@ class Names:
         name = _ESCAPED.sub(r"\1", local)
         return name if namespace == self.default_namespace else f"{namespace}/{name}"
 
+    def is_own(self, topic: str) -> bool:
+        """Say whether gateways keep their state in a topic.
+
+        In a namespace that begins with two underscores that is every topic; in one that is shared with
+        others, those whose names do.
+
+        >>> Names().is_own("persistent://public/__kafka/x"), Names().is_own("persistent://public/default/__x")
+        (True, False)
+        """
+        namespace, _, local = topic.removeprefix(_SCHEME).rpartition("/")
+        own = namespace.partition("/")[2].startswith("__") or local.startswith("__")
+        return namespace in self.own_namespaces and own
+
     def is_hidden(self, topic: str) -> bool:
         """Say whether a topic is not listed."""
         return topic.rpartition("/")[2].startswith("__")
@@ -86,6 +102,13 @@ class Names:
     def topic_id(self, topic: str) -> uuid.UUID:
         """Give the id of a Pulsar topic."""
         return uuid.uuid5(_IDS, f"{self.cluster}|{topic}")
+
+
+def refuse_own(is_own: bool) -> None:
+    """ApiError if a topic is the gateways' own: clients may read it, and nothing else."""
+    if is_own:
+        what = "the topic holds the state of the gateways"
+        raise ApiError(what, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
 def without_partitions(topics: tuple[str, ...], partitioned: frozenset[str]) -> list[str]:

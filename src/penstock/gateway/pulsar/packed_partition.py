@@ -7,15 +7,16 @@ message of an entry comes the first of the next one. A batch of more than 4096 r
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from penstock.brokers.pulsar import Delivery
+from penstock.brokers.pulsar.admin import EntryHead
 from penstock.errors import ApiError
 from penstock.gateway.mapping.split import split_batch
 from penstock.gateway.ports import Appended
 from penstock.gateway.pulsar.counting import OffsetCounter
+from penstock.gateway.pulsar.log_end import LogEnd
 from penstock.gateway.pulsar.numbering import Numbering
 from penstock.gateway.pulsar.packed import PENSTOCK
 from penstock.gateway.pulsar.partition import Partition
@@ -55,10 +56,34 @@ PACKED: Final = Numbering(_packed, _PackedCounter, continuous=False, largest_bat
 """By the message id: offsets grow, with holes between the entries."""
 
 
+class _PackedEnd(LogEnd):
+    """Knows the end by the place of the last message: of an empty topic, the first place in its ledger."""
+
+    def _has_offset(self, head: EntryHead) -> bool:
+        return True
+
+    def _behind(self, place: MessageId, head: EntryHead) -> int:
+        known, following = self._counter.last, self._counter.next_offset
+        if known is not None and following is not None and known[:2] == place[:2]:
+            return following
+        # A batch that others wrote may be larger than there are numbers.
+        index = min(max(place.batch_index, 0), PENSTOCK.largest_batch - 1)
+        return PENSTOCK.pack(place._replace(batch_index=index)) + 1
+
+    async def _of_empty(self, last: MessageId | None) -> int:
+        if last is not None and last.ledger_id >= 0:
+            return _first_in(last.ledger_id)
+        # Everything was removed: what was last is only known here.
+        if self._counter.next_offset is not None:
+            return self._counter.next_offset
+        return _first_place(await self._admin.stats(self._topic, internal=True))
+
+
 class PackedPartition(Partition):
     """A partition of which the broker keeps no index."""
 
     _numbering = PACKED
+    _end_kind = _PackedEnd
     _closed_ledger = -1
 
     def append(self, batch: RecordBatch) -> asyncio.Future[Appended]:
@@ -67,7 +92,8 @@ class PackedPartition(Partition):
         if batch.record_count <= PENSTOCK.largest_batch:
             return self.writer.append(batch)
         parts = split_batch(batch, most=PENSTOCK.largest_batch, limit=self._limit)
-        return asyncio.ensure_future(_first(asyncio.gather(*map(self.writer.append, parts))))
+        stored = asyncio.gather(*map(self.writer.append, parts), return_exceptions=True)
+        return asyncio.ensure_future(_first(stored))
 
     def _close_full_ledger(self) -> None:
         """Begin a new ledger before the numbers for entries run out: brokers roll over by time, too."""
@@ -76,27 +102,9 @@ class PackedPartition(Partition):
             self._closed_ledger = last.ledger_id
             self._in_background(self._admin.unload(self._topic))
 
-    async def end(self) -> int:
-        """Give the offset behind the last record: of an empty topic, the first place in its ledger."""
-        last = await self._admin.last_message_id(self._topic)
-        self._end_asked = time.monotonic()
-        known, following = self._counter.last, self._counter.next_offset
-        if last is None or last.ledger_id < 0:
-            # Everything was removed: what was last is only known here.
-            if following is not None:
-                return following
-            return _first_place(await self._admin.stats(self._topic, internal=True))
-        if last.entry_id < 0:
-            return _first_in(last.ledger_id)
-        if known is not None and following is not None and known[:2] >= last[:2]:
-            return following
-        # A batch that others wrote may be larger than there are numbers.
-        index = min(max(last.batch_index, 0), PENSTOCK.largest_batch - 1)
-        return PENSTOCK.pack(last._replace(batch_index=index)) + 1
-
     async def _find_start(self, stats: Mapping[str, Any]) -> int:
         # A log that was emptied begins at its end, although a new ledger is open already.
-        return min(_first_place(stats), await self.end())
+        return min(_first_place(stats), (await self._end.ask()).last)
 
     async def _place(self, offset: int) -> MessageId:
         return PENSTOCK.unpack(offset) if offset else EARLIEST
@@ -110,5 +118,18 @@ def _first_in(ledger: int) -> int:
     return PENSTOCK.pack(MessageId(ledger, 0, 0))
 
 
-async def _first(parts: Awaitable[list[Appended]]) -> Appended:
-    return (await parts)[0]
+async def _first(parts: Awaitable[list[Appended | BaseException]]) -> Appended:
+    """Give where the first part went, once all are stored; raise if one is not.
+
+    A part that is stored and has no known offset is a success to the client: it tells nothing of the others.
+    """
+    results = await parts
+    errors = [result for result in results if isinstance(result, BaseException)]
+    for error in sorted(errors, key=_is_duplicate):
+        raise error
+    [first, *_] = [result for result in results if isinstance(result, Appended)]
+    return first
+
+
+def _is_duplicate(error: BaseException) -> bool:
+    return isinstance(error, ApiError) and error.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER

@@ -6,26 +6,67 @@ Every topic that a Kafka client makes is partitioned. A topic without partitions
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from penstock.brokers.pulsar import Admin, PulsarClient, is_denied
-from penstock.errors import AccessDenied, ApiError, ClusterError, PulsarRefused, Unreachable
-from penstock.gateway.ports import NewTopic, Topic
-from penstock.gateway.pulsar.names import PARTITION_MARK, Names, partition_topic, without_partitions
+from penstock.brokers.pulsar import Admin, Creation, PulsarClient, is_denied
+from penstock.errors import (
+    AccessDenied,
+    ApiError,
+    ClusterError,
+    PenstockError,
+    PulsarRefused,
+    Unreachable,
+)
+from penstock.gateway.concurrency import gather_limited
+from penstock.gateway.ports import NewTopic, Topic, TopicConfig
+from penstock.gateway.pulsar.names import (
+    PARTITION_MARK,
+    Names,
+    partition_topic,
+    refuse_own,
+    without_partitions,
+)
+from penstock.gateway.pulsar.topic_ids import ID_PROPERTY, TopicIds
+from penstock.gateway.pulsar.topic_policies import (
+    COMPACTION,
+    NO_RETENTION,
+    POLICIES,
+    PROPERTY_PREFIX,
+    RETENTION,
+    TopicState,
+    Update,
+)
+from penstock.gateway.topic_settings import check_setting
 from penstock.wire.kafka import ErrorCode
 
 __all__ = ["Place", "PulsarTopics", "denied"]
 
+log = logging.getLogger("penstock.gateway")
+
 _PATIENCE: Final = 2.0
 """A topic that is known is told after so many seconds, although Pulsar does not answer."""
 _AT_ONCE: Final = 100
-_MINUTE_MS: Final = 60_000
+"""Look-ups by the binary protocol at the same time."""
+_LIST_SECONDS: Final = 30.0
+"""A namespace is looked through for an unknown id at most this often."""
+_PROPAGATION_SECONDS: Final = 5.0
+"""Pulsar may give the former value of a policy for a moment: so long what was written counts."""
 _COMPACTION_CURSOR: Final = "__compaction"
 _TOPIC_NOT_FOUND: Final = 11
 """Pulsar's ServerError.TopicNotFound."""
+_LARGEST_MESSAGE: Final = 5 * 1024 * 1024
+"""Pulsar's default."""
+_LISTING_SECONDS: Final = 1.0
+"""For so long ids are read, one by one, while topics are listed."""
+_NO_ID: Final = UUID(int=0)
+"""The protocol's sign that a topic has no id: clients then go by its name. Told of topics in a list that is
+too long for all their ids to be read; of a topic that is asked for by name the id is always read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,43 +82,6 @@ class Place:
         return partition_topic(self.full_name, index) if self.partitioned else self.full_name
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """How a Kafka setting is written as a policy of Pulsar, and read from it."""
-
-    policy: str
-    default: str
-    write: Callable[[str], Any]
-    read: Callable[[Any], str]
-
-
-def _retention(text: str) -> dict[str, int]:
-    minutes = -1 if int(text) < 0 else max(1, int(text) // _MINUTE_MS)
-    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
-
-
-def _retention_ms(policy: Any) -> str:
-    minutes = int(policy["retentionTimeInMinutes"])
-    return "-1" if minutes < 0 else str(minutes * _MINUTE_MS)
-
-
-def _compaction(text: str) -> int:
-    words = {word.strip() for word in text.split(",")}
-    if not words <= {"compact", "delete"}:
-        raise ValueError(text)
-    return 1 if "compact" in words else 0
-
-
-SETTINGS: Final[Mapping[str, _Setting]] = {
-    "retention.ms": _Setting("retention", "-1", _retention, _retention_ms),
-    "cleanup.policy": _Setting(
-        "compactionThreshold", "delete", _compaction, lambda policy: "compact" if policy else "delete"
-    ),
-    "max.message.bytes": _Setting("maxMessageSize", "5242880", int, str),
-}
-"""The settings that mean something to Pulsar; every other one is refused."""
-
-
 class PulsarTopics:
     """The Topics port."""
 
@@ -88,17 +92,36 @@ class PulsarTopics:
         names: Names,
         *,
         on_change: Callable[[str], None] = lambda name: None,
+        ids: TopicIds | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client = client
         self._admin = admin
         self._names = names
         self._on_change = on_change
+        self._ids = ids or TopicIds()
+        self._clock = clock
         self._places: dict[str, Place] = {}
         self._by_id: dict[UUID, str] = {}
+        self._listed_at = -_LIST_SECONDS
+        self._written: dict[tuple[str, str], tuple[Any, float]] = {}
+        """The policies that were written a moment ago, and when."""
+        self._ids.watch(self._changed)
+
+    def _changed(self, full_name: str) -> None:
+        """Forget a topic that another gateway has created, deleted or changed."""
+        for name in [name for name, place in self._places.items() if place.full_name == full_name]:
+            self._forget(name)
 
     async def place(self, name: str) -> Place:
         """Give a topic with its place on Pulsar; ApiError if there is none."""
         return self._places.get(name) or await self.refreshed(name)
+
+    async def _changeable(self, name: str) -> Place:
+        """Give the place of a topic that clients may change; ApiError if it is the gateways' own."""
+        place = await self.place(name)
+        refuse_own(place.topic.internal)
+        return place
 
     def found(self, name: str) -> Place | None:
         """Give the place of a topic that was seen before."""
@@ -115,7 +138,7 @@ class PulsarTopics:
         """Say whether Pulsar compacts a topic."""
         place = await self.place(name)
         try:
-            return bool(await self._admin.policy(place.full_name, SETTINGS["cleanup.policy"].policy))
+            return bool(await self._policy(place.full_name, COMPACTION))
         except AccessDenied:
             # Only administrators of the tenant may read policies; others see what compaction leaves.
             stats = await self._admin.stats(place.partition(0), internal=True)
@@ -134,15 +157,14 @@ class PulsarTopics:
         except (ClusterError, TimeoutError):
             # Pulsar does not answer: what is known keeps the clients going.
             return [place.topic for place in self._places.values()]
-        found: list[Place | None] = []
-        for begin in range(0, len(names), _AT_ONCE):
-            found += await asyncio.gather(*map(self._seen, names[begin : begin + _AT_ONCE]))
+        until = self._clock() + _LISTING_SECONDS
+        found = await gather_limited((self._seen(name, until) for name in names), _AT_ONCE)
         return [place.topic for place in found if place is not None]
 
-    async def _seen(self, name: str) -> Place | None:
+    async def _seen(self, name: str, until: float) -> Place | None:
         """Find a topic for the list of all; one that Kafka has no name for is left out."""
         try:
-            return await self._find(name)
+            return await self._find(name, until=until)
         except ApiError:
             return None
 
@@ -156,34 +178,86 @@ class PulsarTopics:
         place = await self._find(name)
         return place.topic if place else None
 
+    async def is_gone(self, name: str, partition: int) -> bool:
+        """Ask Pulsar whether there is no such partition; ApiError if it does not say."""
+        topic = await self.get(name)
+        return topic is None or not 0 <= partition < topic.partitions
+
     async def by_id(self, topic_id: UUID) -> Topic | None:
-        """Give a topic that was seen before by its id, or look through all of them."""
-        if topic_id not in self._by_id:
+        """Give a topic by its id: one that this gateway or another knows, or one of the default namespace."""
+        found = self.known(topic_id)
+        if found is not None or topic_id == _NO_ID:
+            return found
+        full_name = await self._ids.find(topic_id)
+        if full_name is None:
+            await self._look_through()
+            return self.known(topic_id)
+        try:
+            place = await self._find(self._names.to_kafka(full_name))
+        except ApiError:
+            return None
+        return place.topic if place is not None and place.topic.topic_id == topic_id else None
+
+    async def _look_through(self) -> None:
+        """Learn the ids of the default namespace, once in a while."""
+        if self._clock() - self._listed_at >= _LIST_SECONDS:
+            self._listed_at = self._clock()
             await self.all()
-        return self.known(topic_id)
 
     def known(self, topic_id: UUID) -> Topic | None:
         """Give a topic that was seen before by its id."""
-        name = self._by_id.get(topic_id)
-        return self._places[name].topic if name in self._places else None
+        place = self._places.get(self._by_id.get(topic_id, ""))
+        if place is None or self._ids.topic_of(topic_id) != place.full_name:
+            return None
+        return place.topic
 
-    async def _find(self, name: str) -> Place | None:
-        full = self._names.to_pulsar(name)
+    async def _find(self, name: str, *, until: float | None = None) -> Place | None:
+        """Ask Pulsar for a topic; with `until` any id that was read will do, and none after that time."""
+        full, known = self._names.to_pulsar(name), self._places.get(name)
         try:
-            async with asyncio.timeout(_PATIENCE if name in self._places else None):
+            async with asyncio.timeout(None if known is None else _PATIENCE):
                 partitions = await self.client.partitions(full)
-        except TimeoutError:
-            return self._places[name]
+                topic_id = await self._id_of(full, partitions, until)
+        except TimeoutError as exc:
+            if known is None:
+                raise ApiError("Pulsar does not answer", error_code=ErrorCode.LEADER_NOT_AVAILABLE) from exc
+            return known
         except PulsarRefused as exc:
             if exc.server_error == _TOPIC_NOT_FOUND:
+                self._ids.forget(full)
                 self._forget(name)
                 return None
             return self._known(name, exc)
         except ClusterError as exc:
             return self._known(name, exc)
-        topic = Topic(name=name, topic_id=self._names.topic_id(full), partitions=partitions or 1)
-        place = self._places[name] = Place(topic, full, partitions > 0)
-        self._by_id[topic.topic_id] = name
+        if topic_id is None:
+            self._forget(name)
+            return None
+        topic = Topic(
+            name=name, topic_id=topic_id, partitions=partitions or 1, internal=self._names.is_own(full)
+        )
+        return self._learn(name, Place(topic, full, partitions > 0))
+
+    async def _id_of(self, full: str, partitions: int, until: float | None) -> UUID | None:
+        if not partitions:
+            # Gateways make topics with partitions only.
+            return self._ids.by_name(full)
+        if until is not None:
+            known = self._ids.known_id(full)
+            if known is not None:
+                return known
+            if self._clock() >= until:
+                return _NO_ID
+        return await self._ids.id_of(full, self._admin)
+
+    def _learn(self, name: str, place: Place) -> Place:
+        before, topic_id = self._places.get(name), place.topic.topic_id
+        if before is not None and before.topic.topic_id not in (topic_id, _NO_ID):
+            # It was deleted and made again, or may have been: what is open belongs to the former one.
+            self._forget(name)
+        self._places[name] = place
+        if topic_id != _NO_ID:
+            self._by_id[topic_id] = name
         return place
 
     def _known(self, name: str, exc: ClusterError) -> Place:
@@ -202,43 +276,67 @@ class PulsarTopics:
             self._by_id.pop(place.topic.topic_id, None)
 
     async def create(self, topic: NewTopic, *, validate_only: bool = False) -> Topic:
-        """Make a partitioned topic with its policies."""
+        """Make a partitioned topic with its policies; without them there is no topic, either."""
         full = self._names.to_pulsar(topic.name)
         if PARTITION_MARK in full:
             raise ApiError(
                 f"Pulsar keeps names with {PARTITION_MARK} for partitions",
                 error_code=ErrorCode.INVALID_TOPIC_EXCEPTION,
             )
-        policies = _policies(topic.configs)
+        refuse_own(self._names.is_own(full))
+        changes = _checked(topic.configs)
         if await self._find(topic.name) is not None:
             raise ApiError("the topic exists", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
         if validate_only:
-            return Topic(name=topic.name, topic_id=self._names.topic_id(full), partitions=topic.partitions)
+            return Topic(name=topic.name, topic_id=_NO_ID, partitions=topic.partitions)
         with _refusals():
-            await self._make(topic, full)
-            for policy, value in policies.items():
-                await self._admin.set_policy(full, policy, value)
-        return (await self.place(topic.name)).topic
+            await self._make(topic, full, changes)
+        return (await self.refreshed(topic.name)).topic
 
-    async def _make(self, topic: NewTopic, full: str) -> None:
+    async def _make(self, topic: NewTopic, full: str, changes: Mapping[str, str | None]) -> None:
+        topic_id = uuid.uuid4()
+        kept = {PROPERTY_PREFIX + name: value for name, value in changes.items() if value is not None}
+        properties = kept | {ID_PROPERTY: str(topic_id)}
+        made = await self._admin.create_partitioned_topic(full, topic.partitions, properties)
+        if made is not Creation.CREATED:
+            raise _not_created(made, full)
+        self._forget_written(full)
+        self._ids.created(full, topic_id)
         try:
-            await self._admin.create_topic(full, topic.partitions)
-        except ClusterError:
-            # Somebody else may have been faster.
-            if await self._find(topic.name) is not None:
-                raise ApiError("the topic exists", error_code=ErrorCode.TOPIC_ALREADY_EXISTS) from None
+            await self._write_policies(full, (await self._new_state(full, changes)).update(changes))
+        except BaseException:
+            await self._undo(full)
             raise
+
+    async def _undo(self, full: str) -> None:
+        """Remove a topic without its policies: one to be compacted must not stay behind uncompacted."""
+        self._ids.deleted(full)
+        try:
+            await self._admin.delete_topic(full, partitioned=True, force=True)
+        except PenstockError as exc:
+            log.warning("%s was created without its settings, and cannot be deleted: %s", full, exc)
+
+    async def _new_state(self, full: str, changes: Mapping[str, str | None]) -> TopicState:
+        """Give the state of a topic that has nothing of its own yet."""
+        retention: Mapping[str, int] = NO_RETENTION
+        if ("retention.ms" in changes) != ("retention.bytes" in changes):
+            # Pulsar has both in one policy: the other stays what it is for the namespace.
+            retention = await self._admin.policy(full, RETENTION, applied=True) or NO_RETENTION
+        return TopicState(
+            properties={}, policies={}, effective_retention=retention, largest_message=_LARGEST_MESSAGE
+        )
 
     async def delete(self, name: str) -> None:
         """Remove a topic with all it holds."""
-        place = await self.place(name)
+        place = await self._changeable(name)
         with _refusals():
             await self._admin.delete_topic(place.full_name, partitioned=place.partitioned, force=True)
         self._forget(name)
+        self._ids.deleted(place.full_name)
 
     async def grow(self, name: str, partitions: int, *, validate_only: bool = False) -> None:
         """Give a topic more partitions."""
-        place = await self.place(name)
+        place = await self._changeable(name)
         if partitions <= place.topic.partitions or not place.partitioned:
             raise ApiError("partitions only grow", error_code=ErrorCode.INVALID_PARTITIONS)
         if not validate_only:
@@ -246,27 +344,70 @@ class PulsarTopics:
                 await self._admin.add_partitions(place.full_name, partitions)
             await self._find(name)
 
-    async def configs(self, name: str) -> Mapping[str, str]:
-        """Read the policies that Kafka has a word for."""
+    async def configs(self, name: str) -> Mapping[str, TopicConfig]:
+        """Read every setting that Kafka has."""
         place = await self.place(name)
-        values = {}
         with _refusals():
-            for kafka_name, setting in SETTINGS.items():
-                policy = await self._admin.policy(place.full_name, setting.policy)
-                values[kafka_name] = setting.default if policy is None else setting.read(policy)
-        return values
+            return (await self._state(place)).configs()
 
-    async def configure(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Write the policies of a topic."""
-        place = await self.place(name)
-        policies = _policies(changes)
-        removed = [SETTINGS[key].policy for key, value in changes.items() if value is None]
+    async def configure(
+        self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Write settings; None takes one back."""
+        place = await self._changeable(name)
+        checked = _checked(changes)
+        if validate_only:
+            return
         with _refusals():
-            for policy, value in policies.items():
-                await self._admin.set_policy(place.full_name, policy, value)
-            for policy in removed:
-                await self._admin.remove_policy(place.full_name, policy)
+            update = (await self._state(place)).update(checked)
+            await self._write_policies(place.full_name, update)
+            if update.set_properties:
+                await self._admin.set_properties(place.full_name, update.set_properties)
+            for gone in update.removed_properties:
+                await self._admin.remove_property(place.full_name, gone)
         self._on_change(name)
+        if COMPACTION in update.policies:
+            self._ids.changed(place.full_name)
+
+    async def _state(self, place: Place) -> TopicState:
+        full = place.full_name
+        properties, retention, *policies = await asyncio.gather(
+            self._admin.properties(full),
+            self._admin.policy(full, RETENTION, applied=True),
+            *(self._policy(full, name) for name in POLICIES),
+        )
+        if properties is None:
+            self._forget(place.topic.name)
+            raise ApiError("there is no such topic", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return TopicState(
+            properties=properties,
+            policies=dict(zip(POLICIES, policies, strict=True)),
+            effective_retention=retention or NO_RETENTION,
+            largest_message=_LARGEST_MESSAGE,
+        )
+
+    async def _policy(self, full: str, name: str) -> Any:
+        value, written_at = self._written.get((full, name), (None, -_PROPAGATION_SECONDS))
+        if self._clock() - written_at < _PROPAGATION_SECONDS:
+            return value
+        return await self._admin.policy(full, name)
+
+    async def _write_policies(self, full: str, update: Update) -> None:
+        for policy, value in update.policies.items():
+            if value is None:
+                await self._admin.remove_policy(full, policy)
+            else:
+                await self._admin.set_policy(full, policy, value)
+            self._note_written(full, policy, value)
+
+    def _note_written(self, full: str, policy: str, value: Any) -> None:
+        now = self._clock()
+        recent = {key: row for key, row in self._written.items() if now - row[1] < _PROPAGATION_SECONDS}
+        self._written = recent | {(full, policy): (value, now)}
+
+    def _forget_written(self, full: str) -> None:
+        """A topic that is made again has none of the policies of the former one."""
+        self._written = {key: row for key, row in self._written.items() if key[0] != full}
 
 
 def denied(exc: ClusterError) -> ApiError:
@@ -274,17 +415,17 @@ def denied(exc: ClusterError) -> ApiError:
     return ApiError(exc.why or exc.what, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _policies(configs: Mapping[str, str | None]) -> dict[str, Any]:
-    policies = {}
-    for name, value in configs.items():
-        if name not in SETTINGS:
-            raise ApiError(f"there is no setting {name} here", error_code=ErrorCode.INVALID_CONFIG)
-        if value is not None:
-            try:
-                policies[SETTINGS[name].policy] = SETTINGS[name].write(value)
-            except ValueError:
-                raise ApiError(f"{name} cannot be {value}", error_code=ErrorCode.INVALID_CONFIG) from None
-    return policies
+def _checked(changes: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    for name, value in changes.items():
+        check_setting(name, value)
+    return changes
+
+
+def _not_created(made: Creation, full: str) -> ApiError:
+    if made is Creation.EXISTS:
+        return ApiError("the topic exists", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
+    namespace = full.removeprefix("persistent://").rpartition("/")[0]
+    return ApiError(f"Pulsar has no namespace {namespace}", error_code=ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
 class _refusals:

@@ -10,18 +10,19 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from penstock.brokers.pulsar import Admin, Producer, PulsarClient, Receipt, is_denied
-from penstock.errors import ApiError, ClusterError, PenstockError
+from penstock.brokers.pulsar.tasks import watched
+from penstock.errors import ApiError, ClusterError, PenstockError, PulsarRefused
 from penstock.gateway.mapping import PulsarBatch, batch_to_entry
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.gateway.pulsar.entry_indexes import EntryIndexes
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.refusals import translated
-from penstock.gateway.pulsar.retrace import Trace, find_trace
-from penstock.gateway.pulsar.sequences import Sequences
+from penstock.gateway.pulsar.retrace import Ending, Trace, find_trace
+from penstock.gateway.pulsar.sequences import Sequences, Standing
 from penstock.wire.kafka import ErrorCode, RecordBatch
 from penstock.wire.pulsar import MessageId
 
@@ -31,6 +32,10 @@ log = logging.getLogger("penstock.gateway")
 
 _PRODUCERS: Final = 64
 """Pulsar producers kept open in one partition; the least used is closed first."""
+_CLOSING: Final = 64
+"""Producers that are being closed at a time, each after what it has under way."""
+_SEARCHES: Final = 2
+"""Batches of which it is not known whether they are stored that are looked for in the log at a time."""
 _UNKNOWN_OFFSET: Final = -1
 _BLIND_SECONDS: Final = 30.0
 """How long it is believed that we may not read what we write."""
@@ -49,6 +54,7 @@ class _Job:
         "producer_name",
         "publish_time",
         "receipt",
+        "sender",
         "sequence",
         "wanted",
     )
@@ -65,6 +71,8 @@ class _Job:
         self.sequence = -1
         """The first sequence, extended; -1 before the batch is sent."""
         self.producer = ""
+        self.sender: Producer | None = None
+        """The Pulsar producer that has sent the batch."""
         self.publish_time = -1
         self.is_idempotent = batch.producer_id >= 0
         self.producer_name: str | None = None
@@ -101,6 +109,9 @@ class Writer:
         self._indexes = EntryIndexes(client, admin, topic)
         self._sequences = Sequences()
         self._producers: OrderedDict[str | None, Producer] = OrderedDict()
+        self._closing: dict[str | None, asyncio.Task[None]] = {}
+        self._searches: set[asyncio.Task[None]] = set()
+        self._searching = asyncio.Semaphore(_SEARCHES)
         self._open: set[_Job] = set()
         """What was not answered yet."""
         # Both are bounded by what the server lets connections have under way.
@@ -116,6 +127,7 @@ class Writer:
         """Stop; what is under way fails."""
         self._closed = True
         tasks = [task for task in (self._sender, self._settler) if task is not None]
+        tasks += [*self._searches, *self._closing.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, self._indexes.close(), return_exceptions=True)
@@ -137,8 +149,17 @@ class Writer:
             job.batch = batch.kept() if job.entry is None else batch._replace(data=_NO_BYTES)
             self._jobs.append(job)
             if self._sender is None:
-                self._sender = asyncio.create_task(self._send_all())
+                self._sender = watched(asyncio.create_task(self._send_all()))
         return job.wanted
+
+    def refused(self, batch: RecordBatch) -> None:
+        """Note a batch that was refused before it came here: what follows it waits for it."""
+        if batch.producer_id >= 0:
+            self._sequences.refused(batch)
+
+    def unanswered(self) -> list[RecordBatch]:
+        """Give the heads of the idempotent batches that were not answered yet, without their records."""
+        return [job.batch._replace(data=_NO_BYTES) for job in self._open if job.is_idempotent]
 
     async def sweep(self) -> None:
         """End what is not needed any more."""
@@ -186,13 +207,15 @@ class Writer:
             raise ApiError("nobody waits for it any more", error_code=ErrorCode.REQUEST_TIMED_OUT)
         entry = self._entry(job)
         producer = await self._producer(job)
-        if job.is_idempotent and await self._is_known(job, producer):
-            return
-        first, last = self._numbers(job)
-        receipt = await producer.send(
-            *(entry.buffer, entry.start, entry.end, entry.num_messages, entry.publish_time, first, last)
-        )
-        self._is_sent(job, producer, receipt, first)
+        while not (job.is_idempotent and self._is_known(job, producer)):
+            first, last = self._numbers(job)
+            receipt = producer.send_nowait(
+                entry.buffer, entry.start, entry.end, entry.num_messages, entry.publish_time, first, last
+            )
+            if receipt is not None:
+                return self._is_sent(job, producer, receipt, first)
+            # While it waits for room what was sent before it may fail, so it is judged once more.
+            await producer.room(entry.end - entry.start)
 
     def _entry(self, job: _Job) -> PulsarBatch:
         if job.entry is None:
@@ -211,7 +234,7 @@ class Writer:
     def _is_sent(
         self, job: _Job, producer: Producer, receipt: asyncio.Future[Receipt], first: int | None
     ) -> None:
-        job.entry, job.receipt, job.producer = None, receipt, producer.name
+        job.entry, job.receipt, job.producer, job.sender = None, receipt, producer.name, producer
         if first is not None:
             job.offset = self._loop.create_future()
             self._sequences.begun(job.batch, job.offset, receipt)
@@ -219,21 +242,58 @@ class Writer:
         self._sent.append(job)
         receipt.add_done_callback(self._settle)
 
-    async def _is_known(self, job: _Job, producer: Producer) -> bool:
-        """Answer a batch that came before, now or as soon as that one is answered."""
-        try:
-            known = self._sequences.find(job.batch)
-        except ApiError as exc:
-            if exc.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                raise
-            known = await self._found_again(job, producer.name, self._sequences.next_of(job.batch))
-            if known == _UNKNOWN_OFFSET:
-                raise
+    def _is_known(self, job: _Job, producer: Producer) -> bool:
+        """Answer a batch that came before, now or as soon as more is known; False if it is to be sent."""
+        known = self._sequences.find(job.batch)
+        if known is Standing.OUT_OF_ORDER:
+            raise _out_of_order(job)
+        if known is Standing.HELD:
+            raise _being_stored(job)
         if isinstance(known, int):
             self._finish(job, known)
-        elif known is not None:
+        elif isinstance(known, asyncio.Future):
             known.add_done_callback(lambda done: self._repeat(job, done))
-        return known is not None
+        elif known is not Standing.NEXT:
+            # Nothing is sent for it, so what comes behind it need not wait.
+            sequence = self._sequences.next_of(job.batch)
+            search = watched(asyncio.create_task(self._search(job, producer, sequence, known)))
+            self._searches.add(search)
+            search.add_done_callback(self._searches.discard)
+        return known is not Standing.NEXT
+
+    async def _search(self, job: _Job, producer: Producer, sequence: int, standing: Standing) -> None:
+        """Answer a batch before the expected one with its offset; without one, by what is known of it."""
+        trace = Trace(producer.name.encode(), sequence, job.batch.record_count)
+        last = sequence + job.batch.record_count - 1
+        try:
+            async with self._searching:
+                if standing is Standing.PENDING and await self._settles(job, producer):
+                    # Now it is in the log or never will be.
+                    standing = Standing.BEHIND
+                found = await self._found_again(job, trace)
+        except PenstockError as exc:
+            if is_denied(exc):
+                self._sequences.settled(job.batch)
+            return self._refuse(job, _unsought(job, standing, exc))
+        if found is not None:
+            if last == self._sequences.unsettled(job.batch):
+                self._sequences.settled(job.batch)
+            return self._finish(job, found)
+        if self._sequences.is_stale(job.batch) and self._producers.get(job.producer_name) is producer:
+            del self._producers[job.producer_name]
+            self._close_later(job.producer_name, producer)
+        self._refuse(job, _MISSING[standing](job))
+
+    async def _settles(self, job: _Job, producer: Producer) -> bool:
+        """Look for the last entry that Pulsar had when the producer was opened; say whether it is there."""
+        last = self._sequences.unsettled(job.batch)
+        if last < 0 or await self._found_again(job, Ending(producer.name.encode(), last)) is None:
+            return False
+        if last != self._sequences.unsettled(job.batch):
+            # Somebody else was quicker, or Pulsar was asked anew.
+            return False
+        self._sequences.settled(job.batch)
+        return True
 
     def _repeat(self, job: _Job, first: asyncio.Future[int]) -> None:
         """Answer a repetition as the first was."""
@@ -243,23 +303,19 @@ class Writer:
         else:
             self._refuse(job, error)
 
-    async def _found_again(self, job: _Job, producer: str, sequence: int) -> int:
-        """Look for an entry that is stored somewhere; -1 if it is not found."""
-        trace = Trace(producer.encode(), sequence, job.batch.record_count)
-        try:
-            found = await find_trace(
-                self._client,
-                self._admin,
-                self._topic,
-                trace,
-                publish_time=job.publish_time,
-                numbering=self._numbering,
-            )
-        except ClusterError as exc:
-            if not is_denied(exc):
-                raise
-            found = None
-        return _UNKNOWN_OFFSET if found is None else found
+    async def _found_again(self, job: _Job, trace: Trace | Ending) -> int | None:
+        """Look for an entry in the log: its offset, or None if it is not there.
+
+        Raises PenstockError if the log could not be looked through, or by this role may not be.
+        """
+        return await find_trace(
+            self._client,
+            self._admin,
+            self._topic,
+            trace,
+            publish_time=job.publish_time,
+            numbering=self._numbering,
+        )
 
     async def _producer(self, job: _Job) -> Producer:
         name = job.producer_name
@@ -267,16 +323,27 @@ class Writer:
             self._sequences.check_epoch(job.batch)
         producer = self._producers.get(name)
         if producer is None or producer.error is not None:
+            if name in self._closing:
+                # The name is free, and what was sent under it in order, only then.
+                await asyncio.wait([self._closing[name]])
             producer = self._producers[name] = await self._client.producer(self._topic, name=name)
             if job.is_idempotent:
                 batch = job.batch
                 self._sequences.opened(batch.producer_id, batch.producer_epoch, producer.last_sequence_id)
         self._producers.move_to_end(name)
         if len(self._producers) > _PRODUCERS:
-            _, oldest = self._producers.popitem(last=False)
-            await oldest.flush()
-            await oldest.close()
+            await self._evict()
         return producer
+
+    async def _evict(self) -> None:
+        """Close the producer that was used least recently, behind what it has under way."""
+        if len(self._closing) >= _CLOSING:
+            await asyncio.wait(self._closing.values(), return_when=asyncio.FIRST_COMPLETED)
+        self._close_later(*self._producers.popitem(last=False))
+
+    def _close_later(self, name: str | None, producer: Producer) -> None:
+        task = self._closing[name] = watched(asyncio.create_task(_flush_and_close(producer)))
+        task.add_done_callback(lambda _: self._closing.pop(name, None))
 
     # Learning offsets, in order
 
@@ -289,12 +356,15 @@ class Writer:
                 return
             self._sent.popleft()
             if not self._settle_now(job, job.receipt):
-                self._settler = asyncio.create_task(self._settle_later(job, job.receipt))
+                self._settler = watched(asyncio.create_task(self._settle_later(job, job.receipt)))
 
     def _settle_now(self, job: _Job, receipt: asyncio.Future[Receipt]) -> bool:
         error = receipt.exception()
         if isinstance(error, PenstockError):
-            self._fail(job, translated(error))
+            if isinstance(error, PulsarRefused) and job.sender is not None and job.sender.error is None:
+                self._reject(job, translated(error))
+            else:
+                self._fail(job, translated(error))
             return True
         stored = receipt.result()
         if stored.is_duplicate:
@@ -311,41 +381,52 @@ class Writer:
         return True
 
     async def _settle_later(self, job: _Job, receipt: asyncio.Future[Receipt]) -> None:
+        stored = receipt.result()
         try:
-            offset = await self._offset(job, receipt.result())
+            if not stored.is_duplicate:
+                self._succeed(job, await self._offset(job, stored.message_id))
+            elif self._was_stored_before(job, stored):
+                self._succeed(job, await self._offset_of_duplicate(job, stored))
+            else:
+                self._reject(job, _dropped())
         except _NotTold:
             self._finish_blind(job)
         except PenstockError as exc:
-            self._fail(job, translated(exc))
-        else:
-            self._succeed(job, offset)
+            # It is stored: a repetition must not be sent once more.
+            self._note_stored(job, _UNKNOWN_OFFSET)
+            self._refuse(job, translated(exc))
         finally:
             self._settler = None
         self._settle()
 
     def _succeed(self, job: _Job, offset: int) -> None:
-        if job.is_idempotent:
-            self._sequences.stored(job.batch, job.sequence, offset)
-            if offset == _UNKNOWN_OFFSET:
-                # Clients take this for success without an offset.
-                return self._refuse(job, ApiError("stored", error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+        self._note_stored(job, offset)
+        if job.is_idempotent and offset == _UNKNOWN_OFFSET:
+            return self._refuse(job, _stored_somewhere())
         self._finish(job, offset)
 
     def _finish_blind(self, job: _Job) -> None:
         """Answer what is stored, and where is not told to one who may write and not read."""
-        if job.is_idempotent:
-            self._sequences.stored(job.batch, job.sequence, _UNKNOWN_OFFSET)
+        self._note_stored(job, _UNKNOWN_OFFSET)
         self._finish(job, _UNKNOWN_OFFSET)
 
-    async def _offset(self, job: _Job, receipt: Receipt) -> int:
-        if receipt.is_duplicate:
-            self._check_stored_before(job, receipt)
-            return await self._found_again(job, job.producer, receipt.sequence_id)
-        place, count = receipt.message_id, job.batch.record_count
+    def _note_stored(self, job: _Job, offset: int) -> None:
+        if job.is_idempotent:
+            self._sequences.stored(job.batch, job.sequence, offset)
+
+    async def _offset(self, job: _Job, place: MessageId) -> int:
         last = await self._last_index(place)
-        offset = self._counter.learn(place, count, last_index=last)
+        offset = self._counter.learn(place, job.batch.record_count, last_index=last)
         self._stored(offset, place)
         return offset
+
+    async def _offset_of_duplicate(self, job: _Job, receipt: Receipt) -> int:
+        try:
+            trace = Trace(job.producer.encode(), receipt.sequence_id, job.batch.record_count)
+            found = await self._found_again(job, trace)
+        except PenstockError:
+            found = None
+        return _UNKNOWN_OFFSET if found is None else found
 
     async def _last_index(self, place: MessageId) -> int:
         if time.monotonic() < self._blind_until:
@@ -358,19 +439,27 @@ class Writer:
             self._blind_until = time.monotonic() + _BLIND_SECONDS
             raise _NotTold("this role may not read") from exc
 
-    def _check_stored_before(self, job: _Job, receipt: Receipt) -> None:
-        """Judge a receipt of -1:-1: the entry was dropped as a duplicate, of which the place is not told."""
-        if receipt.attempts == 1 and not (
+    def _was_stored_before(self, job: _Job, receipt: Receipt) -> bool:
+        """Judge a receipt of -1:-1: Pulsar has this sequence or a higher one, and does not tell where.
+
+        It is ours if we have sent it before, or had an attempt of which no receipt came.
+        """
+        return receipt.attempts > 1 or (
             job.is_idempotent and self._sequences.may_be_stored(job.batch, job.sequence)
-        ):
-            raise ApiError(
-                "Pulsar dropped it as a duplicate of something else",
-                error_code=ErrorCode.UNKNOWN_SERVER_ERROR,
-            )
+        )
 
     def _fail(self, job: _Job, error: ApiError) -> None:
+        """Give up a batch: one that was sent may be stored, any other is not."""
         if job.sequence >= 0:
             self._sequences.failed(job.batch, job.sequence)
+        elif job.is_idempotent:
+            self._sequences.refused(job.batch)
+        self._refuse(job, error)
+
+    def _reject(self, job: _Job, error: ApiError) -> None:
+        """Give up a batch that Pulsar did not take, although it may have taken what was sent behind it."""
+        if job.sequence >= 0:
+            self._sequences.rejected(job.batch, job.sequence)
         self._refuse(job, error)
 
     def _finish(self, job: _Job, offset: int) -> None:
@@ -395,3 +484,52 @@ class _NotTold(ClusterError):
 
 def _gone() -> ApiError:
     return ApiError("the partition is closed here", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def _out_of_order(job: _Job) -> ApiError:
+    return ApiError(
+        f"sequence {job.batch.base_sequence} does not follow the last one",
+        error_code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    )
+
+
+def _stored_somewhere(_: _Job | None = None) -> ApiError:
+    """Clients take this code for success without an offset: only for what is known to be stored."""
+    return ApiError("stored before", error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+
+
+def _being_stored(_: _Job) -> ApiError:
+    """The client tries again, and then it is in the log or will never be."""
+    return ApiError("Pulsar has not stored it yet", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+_MISSING: Final[Mapping[Standing, Callable[[_Job], ApiError]]] = {
+    Standing.STORED: _stored_somewhere,
+    Standing.TAKEN: _being_stored,
+    Standing.PENDING: _being_stored,
+    Standing.BEHIND: _out_of_order,
+}
+"""The answer to a batch that was looked for and is not in the log."""
+
+
+def _unsought(job: _Job, standing: Standing, why: PenstockError) -> ApiError:
+    """Answer a batch for which the log could not be looked through."""
+    if standing is Standing.STORED:
+        return _stored_somewhere()
+    if not is_denied(why):
+        return translated(why)
+    # One who may write and not read: all there is to go by is what Pulsar says.
+    return _stored_somewhere() if standing is Standing.TAKEN else _out_of_order(job)
+
+
+def _dropped() -> ApiError:
+    return ApiError(
+        "Pulsar dropped it as a duplicate of something else", error_code=ErrorCode.UNKNOWN_SERVER_ERROR
+    )
+
+
+async def _flush_and_close(producer: Producer) -> None:
+    try:
+        await producer.flush()
+    finally:
+        await producer.close()

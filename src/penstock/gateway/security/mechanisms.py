@@ -38,6 +38,8 @@ class Credentials:
     namespace: str | None
     """None: it does not say."""
     token: Secret
+    address: str = ""
+    """From where it says so: added by the session."""
 
 
 def is_namespace(text: str) -> bool:

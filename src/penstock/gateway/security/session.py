@@ -9,8 +9,8 @@ connection, after its answer, which is held back for a moment.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -65,8 +65,12 @@ class Admission(Protocol):
     """A principal that Pulsar knows, while a connection has it."""
 
     @property
-    def name(self) -> str:
-        """Who it is."""
+    def name(self) -> str | None:
+        """Who it is; None if its credentials have proven that it may come in, and no name."""
+
+    @property
+    def principal(self) -> Hashable:
+        """What it is counted by: the same whatever namespace the client has chosen."""
 
     @property
     def namespace(self) -> str:
@@ -114,6 +118,8 @@ class Session:
         self._door = door
         self._delay = failure_delay
         self._mechanism = ""
+        self.address = ""
+        """Of the client."""
         self.is_bare = False
         """Whether the message of the mechanism comes next, without a request around it."""
         self.reason = ""
@@ -158,7 +164,8 @@ class Session:
         if (self.stage, Step.PROVED) not in TRANSITIONS:
             return Proof(await self._fail(ErrorCode.ILLEGAL_SASL_STATE))
         try:
-            admission = await self._door.admit(MECHANISMS[self._mechanism](message))
+            said = MECHANISMS[self._mechanism](message)
+            admission = await self._door.admit(replace(said, address=self.address))
             self._take(admission)
         except ApiError as exc:
             return Proof(await self._fail(ErrorCode(exc.error_code), exc.what), exc.what)
@@ -173,7 +180,7 @@ class Session:
             # The client went away while Pulsar was asked.
             admission.release()
             raise _refused("the connection is gone")
-        if former is not None and (former.name, former.namespace) != (admission.name, admission.namespace):
+        if former is not None and not _is_same(former, admission):
             admission.release()
             # KIP-368: nobody becomes somebody else on the way.
             raise _refused("a connection keeps its principal")
@@ -189,6 +196,13 @@ class Session:
 
     def _step(self, step: Step) -> None:
         self.stage = TRANSITIONS.get((self.stage, step), Stage.OVER)
+
+
+def _is_same(former: Admission, admission: Admission) -> bool:
+    if former.name is None and admission.name is None:
+        # Two without a name are not the same for that.
+        return former.services is admission.services
+    return (former.name, former.namespace) == (admission.name, admission.namespace)
 
 
 def _refused(what: str) -> ApiError:

@@ -213,6 +213,10 @@ class StampedLog:
         """Stamp a batch, and begin to append it."""
         return self._log.append(topic, partition, stamp(batch, self._identity, limit=self._limit))
 
+    def refused(self, topic: str, partition: int, batch: RecordBatch) -> None:
+        """Note a batch that was refused."""
+        self._log.refused(topic, partition, batch)
+
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Slice:
         """Give batches from an offset on."""
         return await self._log.read(topic, partition, offset, max_bytes)

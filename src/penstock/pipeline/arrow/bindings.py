@@ -6,13 +6,13 @@ profiles of spec 002 are read from headers and written to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
 
 from penstock.errors import CannotEncode, EventError, InvalidEvent
 from penstock.events.bindings.kafka import KafkaBinding, event_of
-from penstock.events.bindings.pulsar import Profile, PulsarBinding, is_own
+from penstock.events.bindings.pulsar import Profile, PulsarBinding, Values, is_own
 from penstock.events.cloudevent import CloudEvent
 from penstock.events.draft import failed
 from penstock.events.headers import CONTENT_TYPE, PREFIX, to_headers
@@ -51,9 +51,13 @@ class PulsarRecords:
             return failed(error, level)
         return self.pulsar.read(message, level)
 
-    def foreign(self, record: KafkaRecord) -> Headers:
+    def foreign(self, record: KafkaRecord, level: Level = Level.STRICT) -> Headers:
         """Give the headers that belong to the application, in order."""
-        return tuple(header for header in record.headers if not is_own(header[0]))
+        return tuple(header for header in record.headers if not is_own(header[0], level))
+
+    def is_own(self, name: str, level: Level = Level.STRICT) -> bool:
+        """Say whether a header of this name belongs to the binding at a level."""
+        return is_own(name, level)
 
     def encode(self, event: CloudEvent, *, key: bytes | None = None, headers: Headers = ()) -> KafkaRecord:
         """Write one event; `key` and foreign `headers` travel beside it."""
@@ -95,15 +99,16 @@ def _is_kafka(name: str) -> bool:
     return name == CONTENT_TYPE or name.startswith(PREFIX)
 
 
-_BINDINGS: Final[Mapping[tuple[Profile | None, Mode], Binding]] = {
-    (profile, mode): KafkaBinding(mode=mode)
-    if profile is None
-    else PulsarRecords(pulsar=PulsarBinding(profile=profile, mode=mode))
-    for profile in (None, *Profile)
-    for mode in (Mode.BINARY, Mode.STRUCTURED)
-}
+@cache
+def binding_of(
+    profile: Profile | None, mode: Mode, values: Values = Values.AUTO, repeat: bool = False
+) -> Binding:
+    """Give the binding that writes to a topic: of a profile on Pulsar, None on Kafka.
 
-
-def binding_of(profile: Profile | None, mode: Mode) -> Binding:
-    """Give the binding that writes to a topic: of a profile on Pulsar, None on Kafka."""
-    return _BINDINGS[profile, mode]
+    `values` is how a 0.1 property says a value; with `repeat` structured events have the headers of binary
+    mode besides.
+    """
+    if profile is None:
+        return KafkaBinding(mode=mode, repeat_headers=repeat)
+    pulsar = PulsarBinding(profile=profile, mode=mode, values=values, repeat_properties=repeat)
+    return PulsarRecords(pulsar=pulsar)

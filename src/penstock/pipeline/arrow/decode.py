@@ -58,19 +58,22 @@ class _Part:
 
 
 def decode_batch(
-    value: pa.BinaryArray, headers: pa.ListArray, binding: Binding | None = None
+    value: pa.BinaryArray,
+    headers: pa.ListArray,
+    binding: Binding | None = None,
+    level: Level = Level.STRICT,
 ) -> EventColumns:
-    """Decode one batch of records, at the level `strict`."""
+    """Decode one batch of records at the level `strict` or `lenient`."""
     binding = binding or KafkaBinding()
     parts: list[_Part] = []
     slow: list[Rows] = []
     for shape in shapes_of(headers):
-        part, left = _by_columns(shape, value, headers, binding)
+        part, left = _by_columns(shape, value, headers, binding, level)
         parts += [part] if part is not None else []
         slow += [left] if len(left) else []
     if slow:
         rows = np.sort(np.concatenate(slow))
-        parts.append(_one_by_one(rows, value, headers, binding))
+        parts.append(_one_by_one(rows, value, headers, binding, level))
     return _join(parts, len(value))
 
 
@@ -78,10 +81,10 @@ def decode_batch(
 
 
 def _by_columns(
-    shape: Shape, value: pa.BinaryArray, headers: pa.ListArray, binding: Binding
+    shape: Shape, value: pa.BinaryArray, headers: pa.ListArray, binding: Binding, level: Level
 ) -> tuple[_Part | None, Rows]:
     """Decode the rows of a shape of which everything is certain; give the others back."""
-    found = columns_of(shape, headers, binding)
+    found = columns_of(shape, headers, binding, level)
     rows, starts = shape.rows, shape.starts
     if found is None or not found.certain.any():
         return None, rows
@@ -112,14 +115,16 @@ def _foreign(shape: Shape, headers: pa.ListArray, starts: Rows, binding: Binding
 # Everything else, by the binding itself
 
 
-def _one_by_one(rows: Rows, value: pa.BinaryArray, headers: pa.ListArray, binding: Binding) -> _Part:
+def _one_by_one(
+    rows: Rows, value: pa.BinaryArray, headers: pa.ListArray, binding: Binding, level: Level
+) -> _Part:
     picked = pa.array(rows)
     values, pairs = value.take(picked).to_pylist(), headers.take(picked).to_pylist()
     records = [
         KafkaRecord(value=raw, headers=tuple((pair["key"], pair["value"]) for pair in own or ()))
         for raw, own in zip(values, pairs, strict=True)
     ]
-    readings = [_read(binding, record) for record in records]
+    readings = [_read(binding, record, level) for record in records]
     part = _Part(rows=rows, data=pa.array([_data_bytes(reading) for reading in readings], pa.binary()))
     names = dict.fromkeys(name for r in readings if r.event for name in r.event.attributes)
     for name in names:
@@ -132,14 +137,14 @@ def _one_by_one(rows: Rows, value: pa.BinaryArray, headers: pa.ListArray, bindin
     part.code = pa.array([None if r.event else CODES[r.verdict] for r in readings], pa.utf8())
     part.reason = pa.array([None if r.event else str(r.error) for r in readings], pa.utf8())
     part.foreign = pa.array(
-        [[{"key": k, "value": v} for k, v in binding.foreign(record)] for record in records], HEADERS
+        [[{"key": k, "value": v} for k, v in binding.foreign(record, level)] for record in records], HEADERS
     )
     return part
 
 
-def _read(binding: Binding, record: KafkaRecord) -> Reading:
+def _read(binding: Binding, record: KafkaRecord, level: Level) -> Reading:
     try:
-        return binding.read(record)
+        return binding.read(record, level)
     except EventError as error:
         return failed(error, Level.FORENSIC)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.events.bindings.pulsar import Profile
 from penstock.events.reading import Mode as EventMode
-from penstock.pipeline.arrow.bindings import Binding, binding_of
+from penstock.pipeline.arrow.bindings import Binding
 from penstock.pipeline.arrow.buffers import buffers_of
 from penstock.pipeline.arrow.cells import mask_of
 from penstock.pipeline.arrow.encode import encode_batch
@@ -60,12 +59,12 @@ class Departure:
         return np.asarray(total, dtype=np.int64)
 
 
-def depart(kept: Kept, plan: RoutePlan, profile: Profile | None = None) -> Iterator[Departure]:
-    """Write the events of a route in its mode, for Kafka or in a profile of Pulsar; each mode gives one."""
+def depart(kept: Kept, plan: RoutePlan, binding_in: Callable[[EventMode], Binding]) -> Iterator[Departure]:
+    """Write the events of a route in its mode, by the binding that there is for it; each mode gives one."""
     structured = _structured(kept, plan)
     for wanted, mode in ((structured, EventMode.STRUCTURED), (~structured, EventMode.BINARY)):
         if wanted.any():
-            yield _written(_some(kept, wanted), binding_of(profile, mode))
+            yield _written(_some(kept, wanted), binding_in(mode))
 
 
 def _structured(kept: Kept, plan: RoutePlan) -> Mask:
@@ -74,8 +73,10 @@ def _structured(kept: Kept, plan: RoutePlan) -> Mask:
     wanted = np.full(events.rows, plan.mode is Mode.STRUCTURED)
     if plan.mode is Mode.KEEP:
         wanted = mask_of(events.structured)
-    # A tombstone stays one: no data is a null value, which only binary mode can say.
-    return wanted if plan.writes_no_data_as_event else wanted & mask_of(events.data.is_valid())
+    if plan.writes_no_data_as_event:
+        return wanted
+    # A tombstone stays one: a null value is an event without data, which only binary mode can say.
+    return wanted & (mask_of(events.data.is_valid()) | mask_of(events.structured))
 
 
 def _some(kept: Kept, wanted: Mask) -> Kept:

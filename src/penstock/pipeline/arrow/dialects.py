@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 
 from penstock.events.bindings.properties import PREFIX as DASHED
 from penstock.events.bindings.pulsar import Values
-from penstock.events.headers import CONTENT_TYPE, PREFIX
+from penstock.events.headers import CONTENT_TYPE, PREFIX, REPEATED
 from penstock.events.media import CLOUDEVENTS
+from penstock.events.reading import Level
 from penstock.events.rules import CORE, REQUIRED, is_name
 from penstock.events.v01 import CORE_01, VERSION
 from penstock.pipeline.arrow.batch import STRING
-from penstock.pipeline.arrow.bindings import Binding, PulsarRecords
+from penstock.pipeline.arrow.bindings import Binding, PulsarRecords, owned_by
 from penstock.pipeline.arrow.cells import mask_of
 from penstock.pipeline.arrow.certain import certainly_valid, texts_of
 from penstock.pipeline.arrow.properties01 import is_bare, kinds_of, places_01
@@ -54,9 +55,14 @@ class Columns:
             self.certain &= ~mask_of(structured.fill_null(True))
 
 
-def columns_of(shape: Shape, headers: pa.ListArray, binding: Binding) -> Columns | None:
+def columns_of(
+    shape: Shape, headers: pa.ListArray, binding: Binding, level: Level = Level.STRICT
+) -> Columns | None:
     """Read the columns of a shape; None if its names, or what is asked of the binding, are not plain."""
-    if not _is_plain(binding):
+    exactly = owned_by(binding)
+    if not _is_plain(binding) or any(
+        binding.is_own(name, level) and not exactly(name) for name in shape.names
+    ):
         return None
     if isinstance(binding, PulsarRecords):
         places = places_01(shape.names)
@@ -70,7 +76,7 @@ def columns_of(shape: Shape, headers: pa.ListArray, binding: Binding) -> Columns
 
 def _is_plain(binding: Binding) -> bool:
     if not isinstance(binding, PulsarRecords):
-        return not (binding.types or binding.dash)
+        return not binding.types
     asked = binding.pulsar
     # A8 (sniff) is about messages without any property: it changes nothing of those that have some.
     return asked.values is Values.AUTO and not (asked.bridged or asked.keep_case or asked.types)
@@ -83,17 +89,25 @@ def _owned(names: Sequence[str]) -> dict[str, int] | None:
         if name != CONTENT_TYPE and not name.startswith(PREFIX):
             continue
         attribute = "datacontenttype" if name == CONTENT_TYPE else name[len(PREFIX) :]
-        # Kafka 3.2.1: content-type is the one header of datacontenttype; core: each attribute at most once.
-        if attribute in owned or not is_name(attribute) or name == f"{PREFIX}datacontenttype":
+        # Kafka 3.2.1: content-type is the one header of datacontenttype; another that says the same is borne.
+        attribute = REPEATED if name == REPEATED else attribute
+        # core: each attribute at most once.
+        if attribute in owned or not (is_name(attribute) or attribute == REPEATED):
             return None
         owned[attribute] = position
+    if REPEATED in owned and "datacontenttype" not in owned:
+        return None
     return owned if all(name in owned for name in REQUIRED) else None
 
 
 def _read_headers(owned: Mapping[str, int], shape: Shape, headers: pa.ListArray) -> Columns:
     found = Columns(np.ones(len(shape.rows), dtype=bool))
     for name, position in owned.items():
-        found.add(name, *_column(headers, shape, position))
+        if name != REPEATED:
+            found.add(name, *_column(headers, shape, position))
+    if REPEATED in owned:
+        again, _ = _column(headers, shape, owned[REPEATED])
+        found.certain &= mask_of(pc.equal(again, found.attributes["datacontenttype"]))
     return found
 
 

@@ -42,9 +42,9 @@ __all__ = ["Records", "encode_batch", "event_at", "events_of"]
 
 _TYPES: Mapping[int, AttributeType] = {mark: AttributeType(name) for name, mark in NATIVE_TYPES.items()}
 _MARKER = FORMATS.named("json").media_type.encode()
-_QUOTE, _BACKSLASH = 0x22, 0x5C
-_ESCAPED = r'["\\]'
-"""Legal attributes hold no control characters: these two are all that JSON escapes in them."""
+_QUOTE, _BACKSLASH, _SPACE = 0x22, 0x5C, 0x20
+_ESCAPED = r'["\\\x00-\x1f]'
+"""What JSON escapes; control characters are in attributes that only lenient reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +235,7 @@ def _can_be_spliced(events: EventColumns) -> Mask:
     certain = np.ones(events.rows, dtype=bool)
     for texts in events.attributes.values():
         written = bytes_of(texts)
-        if (written == _QUOTE).any() or (written == _BACKSLASH).any():
+        if (written == _QUOTE).any() or (written == _BACKSLASH).any() or (written < _SPACE).any():
             certain &= ~_mask(pc.match_substring_regex(texts, _ESCAPED).fill_null(False))
     for marks in events.types.values():
         certain &= _mask(pc.equal(marks, STRING))

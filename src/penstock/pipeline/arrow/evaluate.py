@@ -40,7 +40,6 @@ from penstock.pipeline.plan.nodes import (
     Null,
     Number,
     Or,
-    Raw,
     Text,
     Time,
     children,
@@ -94,7 +93,7 @@ def stops(node: Node) -> tuple[str, ...]:
 
 def _stops(node: Node) -> bool:
     match node:
-        case Raw() | Arithmetic():
+        case Arithmetic():
             return True
         case Number():
             return (

@@ -17,7 +17,7 @@ from penstock.events.bindings.properties import EXTENSION_PREFIX, PREFIX
 from penstock.events.headers import CONTENT_TYPE
 from penstock.events.headers import PREFIX as SCORED
 from penstock.events.rules import CORE, REQUIRED, is_name
-from penstock.events.v01 import CORE_01, NAMES, VERSION
+from penstock.events.v01 import CORE_01, NAMES, UNDEFINED_NAMES, VERSION
 from penstock.pipeline.arrow.batch import BOOLEAN, INTEGER, STRING, EventColumns
 from penstock.pipeline.arrow.cells import mask_of
 
@@ -35,7 +35,7 @@ _TO_01: Final[Mapping[str, str]] = {
 _TO_10: Final[Mapping[str, str]] = {name: attribute for attribute, name in _TO_01.items()}
 _NUMBER, _INTEGER = r"^-?[0-9]+$", r"^(?:0|-?[1-9][0-9]{0,8})$"
 _BOOLEANS: Final = pa.array(["true", "false"])
-_ODD: Final = ("schemaurl", NAMES)
+_ODD: Final = ("schemaurl", NAMES, UNDEFINED_NAMES)
 """Extensions that stand for something else in 0.1."""
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.events.media import is_json
-from penstock.pipeline.arrow.batch import EventColumns
+from penstock.pipeline.arrow.batch import STRING, EventColumns
 from penstock.pipeline.arrow.calls import times_of
 from penstock.pipeline.arrow.cells import broadcast, mask_of
 from penstock.pipeline.arrow.certain import certainly_valid
@@ -27,7 +27,7 @@ from penstock.pipeline.plan.attributes import may_be_missing
 from penstock.pipeline.plan.identity import ID_LENGTH
 from penstock.pipeline.plan.nodes import Node
 from penstock.pipeline.plan.route import Expiry, ExpressionKey, RoutePlan, SimpleKey
-from penstock.pipeline.plan.times import read_time, time_text
+from penstock.pipeline.plan.times import time_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
     Rows = NDArray[np.int64]
 
-__all__ = ["Kept", "Routing", "count_expired", "route_batch"]
+__all__ = ["Kept", "Routing", "changed_rows", "route_batch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +137,6 @@ def _expired(plan: RoutePlan, columns: Columns) -> tuple[Mask, Mask]:
         return none, none
     times = times_of(texts)
     return mask_of(pc.less(times.values, columns.now)), none if times.unsure is None else times.unsure
-
-
-def count_expired(events: EventColumns, now: int) -> int:
-    """Count the events that say of themselves that their time is over."""
-    texts = events.attributes.get("expirytime")
-    if texts is None:
-        return 0
-    times = (read_time(text) for text in texts.drop_null().to_pylist())
-    return sum(moment is not None and moment < now for moment in times)
 
 
 def _tested(conditions: tuple[Node, ...], columns: Columns) -> tuple[Mask, Mask]:
@@ -294,6 +285,16 @@ def _differs(old: Texts, new: Texts, rows: int) -> Mask:
     return mask_of(pc.invert(same)) | mask_of(one_is_null)
 
 
+def changed_rows(plan: RoutePlan, before: EventColumns, after: EventColumns) -> Mask:
+    """Say which events have another text than before in an attribute that the route touches."""
+    touched = {assignment.attribute for assignment in plan.set} | {*plan.drop}
+    touched |= {name for pair in plan.rename for name in pair}
+    changed = np.zeros(before.rows, dtype=bool)
+    for name in touched:
+        changed |= _differs(before.attributes.get(name), after.attributes.get(name), before.rows)
+    return changed
+
+
 def _legal(name: str, texts: Texts, rows: int) -> Mask:
     """Say which rows may certainly have this as the text of the attribute."""
     if texts is None:
@@ -314,9 +315,14 @@ def _with(
     attributes = {**events.attributes, **changes}
     attributes.update(_identity(plan.name, events, transformed))
     types = dict(events.types)
+    assigned = {assignment.attribute for assignment in plan.set}
+    carried = {new: events.types[old] for old, new in plan.rename if old in events.types}
     for name, mask in {**differs, "causationid": transformed}.items():
-        if name in types:
-            types[name] = pc.if_else(pa.array(mask), pa.scalar(0, pa.uint8()), types[name])
+        # A renamed extension keeps its type; what is set is text.
+        kind = carried[name] if name in carried and name not in assigned else pa.scalar(STRING, pa.uint8())
+        if name in types or name in carried:
+            before = types.get(name, pa.scalar(STRING, pa.uint8()))
+            types[name] = pc.if_else(pa.array(mask), kind, before)
     texts = {name: column for name, column in attributes.items() if column is not None}
     return replace(events, attributes=texts, types={name: types[name] for name in types if name in texts})
 

@@ -40,7 +40,7 @@ def with_conditions(records: DataFrame, stage: Stage) -> DataFrame:
     frame = decoded(records, stage.reader, stage.checks)
     raw = {f"{_RAW}{name}": F.col(name) for name in RECORD_DDL}
     events = events_of(frame.withColumns(raw), rejects=True, beside=tuple(raw))
-    events = with_data(events.withColumn("data_bytes", F.col("data")), "variant")
+    events = with_data(events, "variant")
     answered = _answered(events, asked)
     own = (F.col(f"{_RAW}{name}").alias(name) for name in RECORD_DDL)
     return answered.select(*own, *asked)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import UsageError
 from penstock.pipeline.frames.table import EVENT_DDL, EVENT_SCHEMA, event_arrays
+from penstock.pipeline.plan.times import FIRST, LAST
 from penstock.pipeline.ports import Checker, Reader
 from penstock.pipeline.stage import read_cloud_events
 
@@ -17,7 +18,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["RECORD_DDL", "decoded", "events_of", "kafka_shaped", "rejects_of", "with_data"]
+__all__ = [
+    "DATA_BYTES",
+    "FORM",
+    "RECORD_DDL",
+    "decoded",
+    "events_of",
+    "kafka_shaped",
+    "read_as",
+    "rejects_of",
+    "with_data",
+]
+
+DATA_BYTES: Final = "data_bytes"
+"""The column with the bytes that `data` was read from."""
+FORM: Final = "penstock.form"
+"""How `data_bytes` were read: a schema in the metadata of that column, and of `data` until it is replaced."""
 
 RECORD_DDL: Final = {
     "key": "binary",
@@ -29,6 +45,20 @@ RECORD_DDL: Final = {
     "timestamp": "bigint",
 }
 """A record as a row; the timestamp in milliseconds."""
+
+# JSON format 3.1.1: "the media subtype is json or has +json as structured syntax suffix"; white space as
+# Python's strip takes it.
+_SPACE: Final = (
+    r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]*"
+)
+_IS_JSON: Final = rf"(?i)\A[^;]*[/+]json{_SPACE}(?:;|\z)"
+
+# RFC 3339 5.6; year 0 is outside of what Spark's timestamps hold. Whether the day exists is asked of Spark.
+_DATE_TIME: Final = (
+    r"\A(?!0000)[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:"
+    r"(?:[0-5][0-9]|60)(?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])\z"
+)
+_SECOND: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,42 +127,55 @@ def events_of(frame: DataFrame, *, rejects: bool = False, beside: tuple[str, ...
     """
     from pyspark.sql import functions as F
 
-    from penstock.pipeline.columns.times import time_of
-
     alive = frame if rejects else frame.where("event_code IS NULL")
     names = [name for name in EVENT_SCHEMA.names if name not in ("foreign", "code", "reason")]
     columns = [F.col(f"event_{name}").alias(name) for name in names]
-    moment = F.timestamp_micros(time_of(F.col("event_time"))).alias("time_ts")
+    moment = F.timestamp_micros(_micros_of(F.col("event_time"))).alias("time_ts")
     columns.insert(names.index("time") + 1, moment)
     own: list[Any] = ["key", F.col("event_foreign").alias("headers"), _origin().alias("origin")]
     return alive.select(*columns, *own, *beside)
 
 
 def with_data(events: DataFrame, data: str | StructType) -> DataFrame:
-    """Give data as binary, string, variant, or a struct of the given schema; null where it cannot be read."""
-    from pyspark.sql import functions as F
+    """Give data as binary, string, variant, or a struct of the given schema; null where it cannot be read.
 
-    text = F.when(F.is_valid_utf8(F.col("data").cast("string")), F.col("data").cast("string"))
+    In any form but binary the column `data_bytes` keeps what came: a form need not hold all of it.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
     if data == "binary":
         return events
-    if data == "string":
-        return events.withColumn("data", text)
-    if data == "variant":
-        return events.withColumn("data", _variant(text))
-    return events.withColumn("data", F.from_json(text, data))
+    read = read_as(F.col("data"), data, F.col("datacontenttype"))
+    names = [name for name in events.columns if name not in ("data", DATA_BYTES)]
+    at = events.columns.index("data")
+    columns: list[Any] = [*names[:at], read.alias("data"), F.col("data").alias(DATA_BYTES), *names[at:]]
+    made = events.select(*columns)
+    mark = {FORM: StructType().add("data", made.schema["data"].dataType).json()}
+    return made.withMetadata("data", mark).withMetadata(DATA_BYTES, mark)
 
 
-def _variant(text: Column) -> Column:
-    """Parse JSON text; what Spark's parser leaves behind the first value is found by a second one."""
+def read_as(raw: Column, data: Any, media_type: Column) -> Column:
+    """Give bytes as `string`, as `variant`, or of a type of Spark; null where they cannot be read so."""
     from pyspark.sql import functions as F
 
-    from penstock.pipeline.columns.jsontext import says_json
+    text = F.when(F.is_valid_utf8(raw.cast("string")), raw.cast("string"))
+    if data == "string":
+        return text
+    if data == "variant":
+        return _variant(text, media_type)
+    return F.from_json(text, data)
+
+
+def _variant(text: Column, media_type: Column) -> Column:
+    """Parse JSON text; what Spark's parser leaves behind the first value is found by a second one."""
+    from pyspark.sql import functions as F
 
     tree = F.try_parse_json(F.concat(F.lit("["), text, F.lit(',"end"]')))
     alone = (F.try_variant_get(tree, "$[1]", "string") == "end") & F.try_variant_get(
         tree, "$[2]", "variant"
     ).isNull()
-    return F.when(says_json(F.col("datacontenttype")) & alone, F.try_variant_get(tree, "$[0]", "variant"))
+    return F.when(media_type.rlike(_IS_JSON) & alone, F.try_variant_get(tree, "$[0]", "variant"))
 
 
 def rejects_of(frame: DataFrame) -> DataFrame:
@@ -149,3 +192,27 @@ def _origin() -> Column:
 
     moment = F.timestamp_millis(F.col("timestamp")).alias("timestamp")
     return F.struct("topic", "partition", "offset", moment)
+
+
+def _micros_of(text: Column) -> Column:
+    """Read a date-time of RFC 3339 as microseconds since 1970, whatever the time zone of the session.
+
+    Digits after the sixth are cut, a leap second is the next second; null is what cannot be read, or lies
+    outside of the years 1 to 9999.
+    """
+    from pyspark.sql import functions as F
+
+    def digits(position: int) -> Column:
+        return F.substring(text, position, 2).try_cast("int")
+
+    minutes = digits(-5) * 60 + digits(-2)
+    offset = F.when(text.rlike("[Zz]$"), 0).when(F.substring(text, -6, 1) == "-", -minutes).otherwise(minutes)
+    leap = F.substring(text, 18, 2) == "60"
+    # RFC 3339 5.7: leap seconds are inserted at 23:59:60 UTC.
+    may_leap = F.pmod(digits(12) * 60 + digits(15) - offset, F.lit(1440)) == 1439
+    second = F.when(leap, "59").otherwise(F.substring(text, 18, 2))
+    whole = F.concat(F.substring(text, 1, 10), F.lit("T"), F.substring(text, 12, 6), second, F.lit("Z"))
+    fraction = F.rpad(F.regexp_extract(text, r"\.([0-9]{1,6})", 1), 6, "0").try_cast("int")
+    micros = F.unix_micros(whole.try_cast("timestamp")) + fraction - offset.cast("bigint") * (60 * _SECOND)
+    moved = micros + F.when(leap, _SECOND).otherwise(0)
+    return F.when(text.rlike(_DATE_TIME) & (~leap | may_leap) & moved.between(FIRST, LAST), moved)

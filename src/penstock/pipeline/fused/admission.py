@@ -41,7 +41,7 @@ def _is_read(form: Form) -> bool:
 
 
 def _condition(forms: Sequence[Form]) -> Node:
-    named = dict.fromkeys(name for form in forms for name in form.selector.types or ())
+    named = dict.fromkeys(name for form in forms for name in (*(form.selector.types or ()), form.name))
     if _passes(forms, _NEVER_NAMED):
         others = tuple(Text(name) for name in named if not _passes(forms, name))
         return Not(In(Attribute("type"), others)) if others else Boolean(True)

@@ -7,7 +7,7 @@ pool of bytes, paths as slots.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.pipeline.plan.explain import explain
@@ -16,6 +16,7 @@ from penstock.pipeline.plan.nodes import (
     Attribute,
     Boolean,
     Call,
+    Coalesce,
     Compare,
     Comparison,
     Data,
@@ -43,6 +44,9 @@ CORE: Final = tuple(at.CORE_NAMES.decode().split())
 MAX_DIGITS: Final = 15
 """So many digits survive a double: two such decimals compare as their doubles do."""
 
+MAX_CHOICES: Final = 16
+"""Operands of a coalesce of texts or numbers: the tests that it becomes grow with their square."""
+
 _SIGNS: Final = {
     Comparison.EQUAL: at.EQUAL,
     Comparison.NOT_EQUAL: at.LESS | at.GREATER,
@@ -69,7 +73,7 @@ def stops_condition(node: Node) -> Iterator[str]:
     match node:
         case Boolean() | Null():
             return
-        case And() | Or():
+        case And() | Or() | Coalesce():
             for operand in node.operands:
                 yield from stops_condition(operand)
         case Not():
@@ -79,11 +83,15 @@ def stops_condition(node: Node) -> Iterator[str]:
 
 
 def _can(node: Node) -> bool:
+    if any(isinstance(part, Coalesce) and len([*_flat(part)]) > MAX_CHOICES for part, _ in _operands(node)):
+        return False
+    if (choice := _chosen_first(node)) is not None:
+        return not [*stops_condition(choice)]
     match node:
         case Compare():
             return _can_compare(node.left, node.right)
         case In():
-            return all(_can_compare(node.operand, element) for element in node.elements)
+            return all(_can(Compare(Comparison.EQUAL, node.operand, element)) for element in node.elements)
         case Like():
             return _is_text(node.operand)
         case IsNull():
@@ -92,6 +100,45 @@ def _can(node: Node) -> bool:
             return _is_text(node.arguments[0]) and isinstance(node.arguments[1], Text)
         case _:
             return _is_boolean(node)
+
+
+def _chosen_first(node: Node) -> Node | None:
+    """Give a test on a coalesce as tests on its operands, each behind those before it being null.
+
+    None: the test has no coalesce of texts or numbers in it. The choice is exact in three-valued logic: all
+    but one of its sides are false, so that one decides.
+    """
+    found = next(((part, put) for part, put in _operands(node) if isinstance(part, Coalesce)), None)
+    if found is None:
+        return None
+    *firsts, last = _flat(found[0])
+    put, missing = found[1], tuple(map(IsNull, firsts))
+    choices: list[Node] = [
+        And((*missing[:number], Not(missing[number]), put(operand))) for number, operand in enumerate(firsts)
+    ]
+    return Or((*choices, And((*missing, put(last)))))
+
+
+def _flat(node: Node) -> Iterator[Node]:
+    if isinstance(node, Coalesce):
+        for operand in node.operands:
+            yield from _flat(operand)
+    else:
+        yield node
+
+
+def _operands(node: Node) -> Iterator[tuple[Node, Callable[[Node], Node]]]:
+    """Give the texts and numbers that a test reads, each with the way to put another in its place."""
+    match node:
+        case Compare(operator=operator, left=left, right=right) if type_of(left) is not Type.BOOLEAN:
+            yield left, lambda part: Compare(operator, part, right)
+            yield right, lambda part: Compare(operator, left, part)
+        case Like():
+            yield node.operand, lambda part: replace(node, operand=part)
+        case IsNull() if type_of(node.operand) is not Type.BOOLEAN:
+            yield node.operand, IsNull
+        case Call(function=name, arguments=(operand, pattern)) if name in _PATTERNS:
+            yield operand, lambda part: Call(name, (part, pattern))
 
 
 def _can_compare(left: Node, right: Node) -> bool:
@@ -103,7 +150,8 @@ def _can_compare(left: Node, right: Node) -> bool:
         case Type.BOOLEAN:
             return not [*stops_condition(left), *stops_condition(right)]
         case Type.NUMBER:
-            return (_is_number(left) and _is_exact(right)) or (_is_exact(left) and _is_number(right))
+            one_constant = (_is_number(left) and _is_exact(right)) or (_is_exact(left) and _is_number(right))
+            return one_constant or (isinstance(left, Number) and isinstance(right, Number))
         case _:
             return False
 
@@ -115,7 +163,7 @@ def _can_be_null(node: Node) -> bool:
         case Type.TEXT:
             return _is_text(node)
         case Type.NUMBER:
-            return _is_number(node)
+            return _is_number(node) or isinstance(node, Number)
         case Type.BOOLEAN:
             return not [*stops_condition(node)]
         case found:
@@ -203,7 +251,7 @@ class Assembler:
         if not conjuncts:
             return -1
         start = len(self.code)
-        self._node(And(conjuncts))
+        self._node(_positive(And(conjuncts)))
         self._do(at.I_END)
         return start
 
@@ -242,6 +290,7 @@ class Assembler:
         return self.slots.setdefault(path, len(self.slots))
 
     def _node(self, node: Node) -> None:
+        node = _chosen_first(node) or node
         _RULES[type(node)](self, node)
 
     def _literal(self, node: Boolean | Null) -> None:
@@ -268,6 +317,13 @@ class Assembler:
 
     def _or(self, node: Or) -> None:
         self._joined(node.operands, at.FALSE, at.I_OR, at.I_JUMP_TRUE)
+
+    def _coalesce(self, node: Coalesce) -> None:
+        first, *rest = node.operands
+        self._node(first)
+        for operand in rest:
+            self._node(operand)
+            self._do(at.I_COALESCE)
 
     def _not(self, node: Not) -> None:
         self._node(node.operand)
@@ -297,6 +353,9 @@ class Assembler:
 
     def _compare_number(self, node: Compare) -> None:
         left, right, operator = node.left, node.right, node.operator
+        if isinstance(left, Number) and isinstance(right, Number):
+            self._literal(Boolean(bool(_SIGNS[operator] & _sign(left, right))))
+            return
         if isinstance(left, Number):
             left, right, operator = right, left, _MIRRORED.get(operator, operator)
         assert isinstance(right, Number)  # `stops_condition` saw to that
@@ -345,12 +404,29 @@ class Assembler:
             case Type.TEXT:
                 self._do(at.I_LOAD_LEFT, *self._part(operand))
                 self._do(at.I_TEXT_IS_NULL)
+            case Type.NUMBER if isinstance(operand, Number):
+                self._literal(Boolean(False))
             case Type.NUMBER:
                 self._number(operand)
                 self._do(at.I_NUMBER_IS_NULL)
             case _:
                 self._node(operand)
                 self._do(at.I_BOOLEAN_IS_NULL)
+
+
+def _sign(left: Number, right: Number) -> int:
+    return at.LESS if left.value < right.value else at.EQUAL if left.value == right.value else at.GREATER
+
+
+def _positive(node: Node) -> Node:
+    """Leave out that null is false, where only true counts: above AND and OR a null decides as false does."""
+    match node:
+        case And() | Or():
+            return replace(node, operands=tuple(map(_positive, node.operands)))
+        case Coalesce(operands=(operand, Boolean(value=False))):
+            return _positive(operand)
+        case _:
+            return node
 
 
 def _pattern(pattern: str) -> bytes:
@@ -374,6 +450,7 @@ _RULES: Final[dict[type, Callable[[Assembler, Any], None]]] = {
     Null: Assembler._literal,
     And: Assembler._and,
     Or: Assembler._or,
+    Coalesce: Assembler._coalesce,
     Not: Assembler._not,
     In: Assembler._in,
     Compare: Assembler._compare,

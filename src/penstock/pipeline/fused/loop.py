@@ -7,7 +7,7 @@ between one millisecond and twenty.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from threading import Event
@@ -16,15 +16,16 @@ from typing import Final
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.cluster import Cluster
-from penstock.brokers.kafka_raw.group_offsets import GroupOffsets
+from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.kafka_raw.topic_offsets import earliest, latest
-from penstock.errors import JobFailed, ProducerFenced
+from penstock.errors import CheckpointMismatch, JobFailed, ProducerFenced
 from penstock.pipeline.fused.feed import Feed
-from penstock.pipeline.fused.mark import Mark
+from penstock.pipeline.fused.mark import Mark, read_belonging
 from penstock.pipeline.fused.outlet import Outlet, opened
+from penstock.pipeline.fused.same_topic import refuse_other_topic
 from penstock.pipeline.fused.work import Work
 
-__all__ = ["Beat", "Loop"]
+__all__ = ["Beat", "Loop", "refuse_other_owner"]
 
 _TURN: Final = 0.25
 """So long a loop waits for records before it looks whether it shall end."""
@@ -69,6 +70,7 @@ class Loop:
         once: bool = False,
         until_idle: float | None = None,
         anew: bool = False,
+        take_over: bool = False,
     ) -> None:
         self._work = work
         self._tell = tell
@@ -76,6 +78,7 @@ class Loop:
         self._once = once
         self._until_idle = until_idle
         self._anew = anew
+        self._take_over = take_over
 
     def run(self) -> None:
         """Run; nothing else may work under the same group, and who does is shut out."""
@@ -94,20 +97,43 @@ class Loop:
         start = self._start(cluster)
         ends = latest(cluster, self._work.topic, read_committed=True) if self._once else None
         with closing(Feed(self._work, cluster, outlet.put, start, ends)) as feed:
-            _Run(self._work, cluster, feed, outlet, self._tell).until(self._is_over)
+            run = _Run(self._work, cluster, feed, outlet, self._tell)
+            run.claim()
+            run.until(self._is_over)
 
     def _start(self, cluster: Cluster) -> Offsets:
         """Give where to begin; the marks are read when nobody else can move them any more."""
         begin = earliest(cluster, self._work.topic)
+        found = GroupOffsets(cluster, self._work.group).committed(self._work.topic)
+        if not self._take_over:
+            # Somebody else may have written here since the job was prepared.
+            refuse_other_owner(self._work, found)
         if self._anew:
             return begin
-        found = GroupOffsets(cluster, self._work.group).committed(self._work.topic)
         return {**begin, **{part: mark.offset for part, mark in found.items() if part in begin}}
 
     def _is_over(self, feed: Feed, idle: float) -> bool:
         if self._stop.is_set() or (self._once and not feed.waiting):
             return True
         return self._until_idle is not None and feed.caught_up and idle > self._until_idle
+
+
+def refuse_other_owner(work: Work, marks: Mapping[int, GroupOffset]) -> None:
+    """Raise CheckpointMismatch if the offsets of the group were committed by another pipeline.
+
+    Offsets without an owner are those of an older version, or were set by an operator's tool.
+    """
+    own = work.belonging.owner
+    for mark in marks.values():
+        other = read_belonging(mark.metadata).owner
+        if own is not None and other is not None and not own.is_same(other):
+            raise CheckpointMismatch(
+                "the group belongs to another pipeline",
+                where=f"group {work.group}",
+                why=f"Its offsets were committed by {other.label}; this is {own.label}.",
+                next="give this pipeline a name of its own (name: in its file), or a group (--group); "
+                "--take-over goes on from these offsets",
+            )
 
 
 class _Run:
@@ -126,6 +152,12 @@ class _Run:
         self._moved = self._asked = self._kept = monotonic()
         self._open: float | None = None
         """When the first record came that is not committed yet."""
+        self._more = work.belonging.text
+
+    def claim(self) -> None:
+        """Commit where it begins, with whose it is: another pipeline sees that before the first record."""
+        marks = {part: Mark(at, at, more=self._more) for part, at in self._feed.positions.items()}
+        self._outlet.commit(marks)
 
     def until(self, is_over: Callable[[Feed, float], bool]) -> None:
         """Turn until it is over; what was begun is committed."""
@@ -161,7 +193,7 @@ class _Run:
         if not moved:
             return
         self._feed.flush()
-        self._outlet.commit({part: Mark(at, at) for part, at in moved.items()})
+        self._outlet.commit({part: Mark(at, at, more=self._more) for part, at in moved.items()})
         self._done |= moved
         self._kept = monotonic()
         self._since.counts.update(self._feed.taken())
@@ -184,6 +216,7 @@ class _Run:
     def _grow(self) -> None:
         # Who does not answer now is asked again later: what is read goes on without an answer.
         self._cluster.try_refresh([self._work.topic])
+        refuse_other_topic(self._cluster, self._work.topic, self._work.belonging.topic_id)
         for part in range(self._cluster.partitions(self._work.topic)):
             if part not in self._feed.positions:
                 self._feed.add(part)

@@ -11,6 +11,7 @@ from penstock.errors import UnsupportedPlan
 from penstock.pipeline.arrow.found import trie_of
 from penstock.pipeline.fused.admission import admission_of, stops_checks
 from penstock.pipeline.fused.assembler import CORE, Assembler, stops_condition, stops_value
+from penstock.pipeline.kafka_reader import KafkaReader
 from penstock.pipeline.plan.nodes import Attribute, Node, Null
 from penstock.pipeline.plan.route import ExpressionKey, FunctionKey, Mode, RoutePlan, SimpleKey, Tombstones
 from penstock.pipeline.ports import Target
@@ -61,7 +62,7 @@ def stops(stage: Stage) -> tuple[str, ...]:
 def _stops(stage: Stage) -> Iterator[str]:
     if find_spec("numba") is None:
         yield "fused cannot: Numba is not installed"
-    if stage.reader is not read_cloud_events:
+    if stage.reader is not read_cloud_events and not isinstance(stage.reader, KafkaReader):
         yield "fused cannot: records that are no CloudEvents"
     yield from (f"fused cannot: {what}" for what in stops_checks(stage.checks))
     for route in stage.routes:
@@ -80,6 +81,8 @@ def _route_stops(route: StageRoute) -> Iterator[str]:
             yield f"{target.topic} is written in another form than CloudEvents"
         if target.profile is not None:
             yield f"{target.topic} is on Pulsar"
+        if target.repeat_headers and route.plan.mode is not Mode.BINARY:
+            yield "repeatHeaders"
     yield from _plan_stops(route.plan)
 
 
@@ -116,6 +119,7 @@ def program_of(stage: Stage) -> Program:
     trie = trie_of(writer.slots, writer.constant)
     head = {at.C_ROUTES: len(stage.routes), at.C_ROUTES_AT: at.C_HEAD, at.C_SLOTS: len(writer.slots)}
     head[at.C_ADMISSION] = writer.condition(admission)
+    head[at.C_RESPELLED] = int(isinstance(stage.reader, KafkaReader) and stage.reader.respells)
     # Behind the constants: the texts that were judged, the names of headers and their heads, then room.
     head[at.C_MEMORY] = len(writer.pool)
     head[at.C_SHAPE] = head[at.C_MEMORY] + at.MEMORY_ROWS * at.MEMORY_TEXT
@@ -161,9 +165,13 @@ def _route(writer: Assembler, route: StageRoute, numbers: Mapping[tuple[int, str
 def _changes(writer: Assembler, plan: RoutePlan) -> dict[int, int]:
     """Write what happens to each attribute that the route touches."""
     values, keeps = _touched(plan)
-    rows = {name: (writer.value(node), int(name in keeps)) for name, node in values.items()}
+    assigned = {assignment.attribute for assignment in plan.set}
+    renamed = {new for _, new in plan.rename} - assigned
+    rows = {
+        name: (writer.value(node), int(name in keeps), int(name in renamed)) for name, node in values.items()
+    }
     if rows:
-        rows["causationid"] = (at.CAUSE, 0)
+        rows["causationid"] = (at.CAUSE, 0, 0)
     core = [name for name in CORE if name in rows]
     extensions = sorted(rows.keys() - set(CORE))
     start = len(writer.code)

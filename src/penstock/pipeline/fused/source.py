@@ -16,6 +16,8 @@ from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.brokers.kafka_raw.topic_offsets import latest
+from penstock.errors import JobFailed
+from penstock.pipeline.fused.same_topic import refuse_other_topic
 from penstock.pipeline.fused.spans import Span, admitted, grouped, spans_of
 from penstock.pipeline.fused.work import COUNTED_DDL
 
@@ -26,6 +28,9 @@ __all__ = ["Planner", "source_class"]
 
 _GROWTH: Final = 10.0
 """How often it is asked whether the topic has more partitions."""
+
+SHRUNK_SECONDS: Final = 60.0
+"""How long a topic may end before what was to be read, until a job takes it for lost."""
 
 _Json = dict[str, dict[str, int]]
 
@@ -42,9 +47,13 @@ class Planner:
     """Offsets of one batch at most, if Spark does not say otherwise."""
     workers: int
     """Into how many parts a batch is shared out."""
+    topic_id: str | None = None
+    """The id of the topic that the offsets are of; None if the cluster has no ids."""
     _target: Offsets | None = None
     _cluster: Cluster | None = None
     _looked: float = 0.0
+    _short_since: float | None = None
+    _short_looked: float = 0.0
 
     def start(self) -> _Json:
         """Give where the first batch begins."""
@@ -60,7 +69,39 @@ class Planner:
 
     def plan(self, start: _Json, limit: int | None) -> _Json:
         """Say where the next batch ends."""
-        return self._json(admitted(self._read(start), self._latest(), limit))
+        begin, latest = self._read(start), self._latest()
+        has_more = any(last > begin.get(part, 0) for part, last in latest.items())
+        if has_more or self._has_shrunk(begin, latest):
+            # A batch that is planned on the offsets of another topic would skip records. An idle query, which
+            # plans many times a second, asks nobody.
+            refuse_other_topic(self._open(), self.topic, self.topic_id)
+        return self._json(admitted(begin, latest, limit))
+
+    def _has_shrunk(self, begin: Offsets, latest: Offsets) -> bool:
+        """Tell whether the topic ends before the next batch begins, at most once a second.
+
+        A new leader may tell an end that lags behind for a moment. If it stays so, records that come between
+        its end and the start of the batch would never be read: JobFailed.
+        """
+        short = {part: latest.get(part, 0) for part, at in begin.items() if latest.get(part, 0) < at}
+        now = monotonic()
+        if not short:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = self._short_looked = now
+            return True
+        elif now - self._short_since > SHRUNK_SECONDS:
+            part, end = min(short.items())
+            raise JobFailed(
+                f"the topic ends at {end}, before what was to be read",
+                where=f"{self.topic}, partition {part}, offset {begin[part]}",
+                why="It lost its end, or is another one of the same name.",
+                next="--fresh-checkpoint reads it from its beginning",
+            )
+        elif now - self._short_looked > 1.0:
+            self._short_looked = now
+            return True
+        return False
 
     def shares(self, start: _Json, end: _Json) -> list[Sequence[Span]]:
         """Share a batch out."""

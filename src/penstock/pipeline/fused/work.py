@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.pipeline.counters import COUNTERS as COMMON
+from penstock.pipeline.fused.mark import Belonging
 
 if TYPE_CHECKING:
     from penstock.pipeline.fused.program import Program
@@ -39,6 +40,8 @@ class Work:
     exactly_once: bool = True
     shadow: int = 0
     """One of so many records also goes through the stage, and differences are counted; 0: none."""
+    belonging: Belonging = Belonging()
+    """Whose the marks of a loop are, and the id of the topic that is read, if the cluster has ids."""
 
     def packed(self) -> bytes:
         """Give it as bytes: whoever only carries it, as a planner does, imports nothing of what is inside."""

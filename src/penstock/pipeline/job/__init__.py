@@ -4,7 +4,7 @@ from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.job.choice import LOOP
 from penstock.pipeline.job.options import IDLE_SECONDS, MAX_OFFSETS_PER_TRIGGER, JobOptions
 from penstock.pipeline.job.progress import Progress
-from penstock.pipeline.job.runner import Job, Totals
+from penstock.pipeline.job.runner import Job, Planned, Totals
 from penstock.pipeline.job.sinks import Delivery, delivery_of
 from penstock.pipeline.job.watcher import Watcher
 
@@ -14,6 +14,7 @@ __all__ = [
     "Delivery",
     "Job",
     "JobOptions",
+    "Planned",
     "Progress",
     "Totals",
     "Watcher",

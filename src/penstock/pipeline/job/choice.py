@@ -17,6 +17,7 @@ from penstock.pipeline.assembly import Source, stage_of
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.fused.program import stops
 from penstock.pipeline.job.sinks import delivery_of
+from penstock.pipeline.kafka_reader import KafkaReader
 from penstock.pipeline.typed.joints import has_writer, reader_of, reads_data
 
 __all__ = ["AUTO", "COLUMNS", "FUSED", "LOOP", "chosen", "fused_stops", "guarantee"]
@@ -49,7 +50,7 @@ def _of_clusters(source: Source) -> Iterator[str]:
 def _of_contract(source: Source) -> Iterator[str]:
     if any(each.protocol != "kafka" for route in source.routes for each in (route.receive, *route.send)):
         yield "it reads or writes Pulsar in its own profiles, which only columns know"
-    if reader_of(source.routes) is not None:
+    if not isinstance(reader_of(source.routes), KafkaReader | None):
         yield "its source does not carry CloudEvents"
     if reads_data(source.routes):
         yield "its data is checked or decoded by the contract's schemas"

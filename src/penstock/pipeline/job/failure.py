@@ -10,9 +10,12 @@ from penstock.config import MASK, Secret
 from penstock.contract.credentials import Client, Connection, options
 from penstock.errors import JobFailed
 
-__all__ = ["failure"]
+__all__ = ["failure", "is_late_worker"]
 
 _MOST_TEXT: Final = 2000
+
+_LATE: Final = r"failed to connect back|waiting for the Python worker to connect back"
+"""Spark gives a Python process that it starts ten seconds, and has no setting for it."""
 
 _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     (
@@ -46,9 +49,9 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
         "end one of the two; a copy of a checkpoint cannot run beside the original",
     ),
     (
-        r"REAL_TIME_MODE",
-        "Spark refused the query in Real-Time Mode",
-        "run it without --real-time",
+        _LATE,
+        "a Python worker of Spark did not start in time, again and again",
+        "run again when the machine has less to do: the checkpoint knows where to go on",
     ),
     (
         r"TimeoutException|DisconnectException|NetworkException|errors\.Unreachable",
@@ -59,6 +62,11 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
 _DEFAULT: Final = ("the job stopped", "run again: the checkpoint knows where to go on")
 _NOISE: Final = re.compile(r"\s|Driver stacktrace|JVM stacktrace|===|Traceback|SQLSTATE")
 """Frames and the code in them are indented, in Java and in Python."""
+
+
+def is_late_worker(exc: Exception) -> bool:
+    """Say whether a query failed only because a Python process came up too slowly, as on a busy machine."""
+    return re.search(_LATE, str(exc)) is not None
 
 
 def failure(exc: Exception, name: str, connections: Mapping[str, Connection]) -> JobFailed:

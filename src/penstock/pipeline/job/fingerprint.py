@@ -18,6 +18,7 @@ from penstock.brokers.kafka_offsets import Offsets
 from penstock.errors import CheckpointMismatch, PipelineError
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import CompiledRoute
+from penstock.pipeline.fused.same_topic import are_certainly_two
 
 __all__ = [
     "ENGINE",
@@ -35,6 +36,8 @@ __all__ = [
 ENGINE: Final = "spark"
 """Who counts the offsets; all engines inside Spark share its checkpoints."""
 _VERSION: Final = 1
+_NO_ID: Final = "penstock"
+"""What gateways of older versions told as the id of their cluster."""
 _LARGEST_FILE: Final = 16 * 1024 * 1024
 
 
@@ -62,6 +65,8 @@ class Fingerprint:
     """The name under which the fused engine keeps its marks; it is new with each new checkpoint."""
     begin: Mapping[str, int] = field(default_factory=dict)
     """Where each partition began for the fused engine: a first batch that is repeated begins there again."""
+    exactly_once: bool | None = None
+    """Whether it was last used by a job that delivers exactly once; None in files of older versions."""
 
     @classmethod
     def of(
@@ -72,6 +77,7 @@ class Fingerprint:
         topic_id: str | None,
         partitions: int,
         query: Query | None = None,
+        exactly_once: bool | None = None,
     ) -> Fingerprint:
         """Take the fingerprint of a source."""
         return cls(
@@ -83,6 +89,7 @@ class Fingerprint:
             routes={route.name: _hash(route) for route in source.routes},
             query=query.name if query else "",
             begin={str(part): offset for part, offset in query.begin.items()} if query else {},
+            exactly_once=exactly_once,
         )
 
     @property
@@ -117,6 +124,23 @@ def _differs(attribute: str, text: str) -> _Rule:
     return rule
 
 
+def _other_cluster(old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
+    # Gateways of older versions had no id of their own.
+    if _NO_ID not in (old.cluster_id, new.cluster_id):
+        yield from _differs("cluster_id", "it belongs to cluster {was}, this is cluster {now}")(old, new)
+
+
+def _remade(old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
+    was, now = old.topic_id, new.topic_id
+    if are_certainly_two(was, now):
+        yield Change(f"the topic was deleted and made again: its id was {was}, now it is {now}", fatal=True)
+    elif was is not None and now is not None and was != now:
+        yield Change(
+            f"the topic had the id {was} and has {now}; one of them is computed from its name, so whether it "
+            "was deleted and made again is not known"
+        )
+
+
 def _shrunk(old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
     # Kafka cannot take partitions away: it is another topic, on a cluster that has no ids for them.
     if new.partitions < old.partitions:
@@ -137,8 +161,8 @@ def _routes(old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
 
 _RULES: Final[Sequence[_Rule]] = (
     _differs("engine", "it was written by the {was} engine, now it is {now}"),
-    _differs("cluster_id", "it belongs to cluster {was}, this is cluster {now}"),
-    _differs("topic_id", "the topic was deleted and made again: its id was {was}, now it is {now}"),
+    _other_cluster,
+    _remade,
     _shrunk,
     _routes,
 )

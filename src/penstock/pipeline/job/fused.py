@@ -11,6 +11,7 @@ from penstock.brokers.kafka_raw.settings import Settings
 from penstock.contract.credentials import Client, options, reveal
 from penstock.errors import PipelineError
 from penstock.pipeline.assembly import Source
+from penstock.pipeline.fused.mark import Belonging, Owner
 from penstock.pipeline.fused.program import Program, program_of
 from penstock.pipeline.fused.source import Planner, source_class
 from penstock.pipeline.fused.work import COUNTED, Work
@@ -39,11 +40,23 @@ def settings_of(source: Source) -> Settings:
     return Settings.of({**reveal(options(receive.connection, Client.CONFLUENT_KAFKA)), **own})
 
 
-def work_of(source: Source, stage: Stage, settings: JobOptions, *, group: str, on_data_loss: str) -> Work:
-    """Give what the workers of a source are told; where a cluster has no transactions, none are promised."""
+def work_of(
+    source: Source,
+    stage: Stage,
+    settings: JobOptions,
+    *,
+    group: str,
+    on_data_loss: str,
+    owner: Owner | None = None,
+) -> Work:
+    """Give what the workers of a source are told; where a cluster has no transactions, none are promised.
+
+    `owner` is whose the marks are, where they have no checkpoint beside them.
+    """
     reached = settings_of(source)
     with Cluster(reached) as cluster:
         transactional = cluster.transactional
+        topic_id = cluster.retrying(lambda: cluster.topic_id(source.topic))
     program, exactly_once = program_of(stage), settings.exactly_once and transactional
     if exactly_once:
         _require_room_for_markers(program)
@@ -56,6 +69,7 @@ def work_of(source: Source, stage: Stage, settings: JobOptions, *, group: str, o
         on_data_loss=on_data_loss,
         exactly_once=exactly_once,
         shadow=settings.shadow,
+        belonging=Belonging(owner, topic_id),
     )
 
 
@@ -83,6 +97,7 @@ def counted(
         begin=begin,
         limit=settings.max_offsets,
         workers=spark.sparkContext.defaultParallelism,
+        topic_id=work.belonging.topic_id,
     )
     form = f"penstock_{uuid.uuid4().hex[:12]}"
     spark.dataSource.register(source_class(form, planner, work.packed()))

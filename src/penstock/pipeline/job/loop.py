@@ -1,7 +1,7 @@
 """A job without Spark: a loop for each source, in a thread of its own, told like the batches of a query.
 
-There is no checkpoint: the offsets of the group say where to go on. It is the group that the contract or
-`--group` names, else one with the name of pipeline and source.
+There is no checkpoint: the offsets of the group say where to go on, and whose they are. It is the group that
+the contract or `--group` names, else one with the names of contract, pipeline (if it has one) and source.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_offsets import Offsets
+from penstock.brokers.kafka_raw.cluster import Cluster
+from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.pipeline.assembly import Source, sources_of, stage_of
-from penstock.pipeline.fused.loop import Beat, Loop
+from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.fused.loop import Beat, Loop, refuse_other_owner
+from penstock.pipeline.fused.mark import Belonging, Owner, read_belonging
+from penstock.pipeline.fused.same_topic import are_certainly_two
 from penstock.pipeline.fused.work import Work
 from penstock.pipeline.job.choice import LOOP, chosen, guarantee
-from penstock.pipeline.job.fingerprint import beyond, refuse
+from penstock.pipeline.job.fingerprint import Change, beyond, refuse
 from penstock.pipeline.job.fused import work_of
 from penstock.pipeline.job.groups import group_of
 from penstock.pipeline.job.offsets import gap
@@ -33,7 +38,7 @@ from penstock.pipeline.job.survey import settled, survey
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LoopJob"]
+__all__ = ["LoopJob", "owner_of"]
 
 _TURN: Final = 0.0005
 """Seconds that one thread may keep the others waiting: a record should not wait for a status line."""
@@ -46,6 +51,8 @@ class _Ready:
     work: Work
     anew: bool
     """Whether the group's offsets belong to something else, and it was allowed to forget them."""
+    is_empty: bool
+    """Whether the topic held nothing when it was looked at."""
 
 
 class LoopJob(Job):
@@ -73,33 +80,44 @@ class LoopJob(Job):
         self._ready = {source.name: self._prepare_one(source) for source in sources}
         for source, (name, ready) in zip(sources, self._ready.items(), strict=True):
             self.totals[name] = Totals()
-            self.promises[name] = guarantee(LOOP, source, exactly_once=ready.work.exactly_once)
+            self._plan(source, LOOP, guarantee(LOOP, source, exactly_once=ready.work.exactly_once))
             self._begin(name)
 
     def _prepare_one(self, source: Source) -> _Ready:
         chosen(LOOP, source, self.pipeline)
         stage = stage_of(source, self.pipeline)
         found = survey(source, stage, self._clusters)
-        title = self.pipeline.contract.info.title if self.pipeline.contract.info else "pipeline"
-        named = group_of(source, self.pipeline, self.options.group)
-        group = named or f"penstock.{title}.{source.name}"
-        receive, policy = source.receive, self.options.on_data_loss or self.pipeline.on_data_loss
-        position = self._clusters.client(receive.server, receive.connection).committed(group, source.topic)
-        anew = self._is_other(position, found.latest, group)
+        group = group_of(source, self.pipeline, self.options.group) or _group(source, self.pipeline)
+        policy = self.options.on_data_loss or self.pipeline.on_data_loss
+        ready = settled(stage, found, len(source.servers))
+        work = work_of(
+            source,
+            ready,
+            self.options,
+            group=group,
+            on_data_loss=policy,
+            owner=owner_of(source, self.pipeline),
+        )
+        with Cluster(work.settings) as cluster:
+            # A loop that was killed may have left a transaction open, which ends when this one begins.
+            marks = GroupOffsets(cluster, group).committed(source.topic, stable=False)
+        if not self.options.take_over:
+            refuse_other_owner(work, marks)
+        anew = self._is_other(work, marks, found.latest)
+        position = {part: mark.offset for part, mark in marks.items()}
         lost = 0 if anew else gap(position, found.earliest)
         if lost and policy == "stop":
             refuse_gap(lost, source.topic, f"group {group}")
-        ready = settled(stage, found, len(source.servers))
-        work = work_of(source, ready, self.options, group=group, on_data_loss=policy)
-        for note in promised(source, work, self.options):
+        for note in (*promised(source, work, self.options), *_begins(source, group, marks, anew)):
             self._note(note)
-        return _Ready(work=work, anew=anew)
+        return _Ready(work=work, anew=anew, is_empty=found.is_empty)
 
-    def _is_other(self, position: Offsets, latest: Offsets, group: str) -> bool:
-        """Say whether the group stands where the topic never was; refuse that unless it may begin anew."""
-        changed = beyond(position, latest)
+    def _is_other(self, work: Work, marks: Mapping[int, GroupOffset], latest: Offsets) -> bool:
+        """Say whether the marks are of another topic; refuse that unless it may begin anew."""
+        position = {part: mark.offset for part, mark in marks.items()}
+        changed = (*beyond(position, latest), *remade(work.belonging, marks))
         if not self.options.fresh_checkpoint:
-            refuse(changed, f"group {group}")
+            refuse(changed, f"group {work.group}")
         return bool(changed)
 
     def run(self, spark: SparkSession | None = None) -> None:
@@ -114,6 +132,7 @@ class LoopJob(Job):
                     loop.start()
                 while any(loop.is_alive() for loop in loops):
                     self._hear()
+                asked = self._stop.is_set()
         finally:
             self.running = False
             self._stop.set()
@@ -122,6 +141,10 @@ class LoopJob(Job):
         self._hear()
         if failed:
             raise failed[0]
+        for name, ready in () if asked else self._ready.items():
+            self._note_nothing_new(
+                name, ready.work.topic, f"group {ready.work.group}", is_empty=ready.is_empty
+            )
 
     def _loop(self, name: str, ready: _Ready, failed: list[Exception]) -> Thread:
         loop = Loop(
@@ -131,6 +154,7 @@ class LoopJob(Job):
             once=self.options.once,
             until_idle=self.options.until_idle,
             anew=ready.anew,
+            take_over=self.options.take_over,
         )
 
         def run() -> None:
@@ -161,6 +185,41 @@ class LoopJob(Job):
             )
 
         return tell
+
+
+def _group(source: Source, pipeline: Pipeline) -> str:
+    """Name the group of a source that neither the contract nor anybody else has named."""
+    title = pipeline.contract.info.title if pipeline.contract.info else "pipeline"
+    return ".".join(filter(None, ("penstock", title, pipeline.name, source.name)))
+
+
+def owner_of(source: Source, pipeline: Pipeline) -> Owner:
+    """Name the pipeline of a source by its routes; one without a target counts by its name."""
+    targets = {
+        route.name: [f"{operation.server}/{operation.topic}" for operation in route.send] or [""]
+        for route in source.routes
+    }
+    return Owner.of(pipeline.name, ((name, target) for name, found in targets.items() for target in found))
+
+
+def remade(own: Belonging, marks: Mapping[int, GroupOffset]) -> Iterator[Change]:
+    """Say that the marks are of a topic that was deleted and made again."""
+    known = {read_belonging(mark.metadata).topic_id for mark in marks.values()}
+    for was in sorted(filter(None, known)):
+        if are_certainly_two(was, own.topic_id):
+            text = f"the topic was deleted and made again: its id was {was}, now it is {own.topic_id}"
+            yield Change(text, fatal=True)
+
+
+def _begins(source: Source, group: str, marks: Mapping[int, GroupOffset], anew: bool) -> Iterator[str]:
+    """Say what is read from where, if that is not simply where the last run ended."""
+    if not marks or anew:
+        yield f"{source.name}: group {group} has no offsets of {source.topic}: it is read from its beginning"
+    elif all(read_belonging(mark.metadata).owner is None for mark in marks.values()):
+        yield (
+            f"{source.name}: the offsets of group {group} do not say which pipeline they are of: "
+            "they are taken as those of this one"
+        )
 
 
 @contextmanager

@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["IDLE_SECONDS", "MAX_OFFSETS_PER_TRIGGER", "REAL_TIME_SECONDS", "JobOptions"]
+__all__ = ["IDLE_SECONDS", "MAX_OFFSETS_PER_TRIGGER", "JobOptions"]
 
 MAX_OFFSETS_PER_TRIGGER: Final = 500_000
 """A micro-batch costs 0.2 s whatever its size: it pays from 200 000 records on."""
 
 IDLE_SECONDS: Final = 5.0
 """How long nothing must come before `--until-idle` ends."""
-
-REAL_TIME_SECONDS: Final = 60.0
-"""Each boundary in Real-Time Mode costs 0.2 s: at this interval one record in 300 meets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +22,6 @@ class JobOptions:
     """Process what is there now, and end."""
     until_idle: float | None = None
     """End when nothing has come for so many seconds."""
-    real_time: bool = False
-    interval: float = REAL_TIME_SECONDS
-    """Seconds between two checkpoints in Real-Time Mode; Spark takes no less than 5."""
     group: str | None = None
     """The consumer group to commit progress to, where the contract allows several or says nothing."""
     on_data_loss: str | None = None
@@ -39,5 +33,7 @@ class JobOptions:
     """Whether an engine that can write in transactions does."""
     shadow: int = 0
     """One of so many records that a kernel decided also goes through the stage, to be compared; 0: none."""
+    take_over: bool = False
+    """Go on from the offsets of a group that another pipeline has committed; only a loop has such."""
     fresh_checkpoint: bool = False
     """Begin anew where a checkpoint no longer fits; the old one is kept beside."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.brokers.kafka_offsets import Offsets
-from penstock.errors import JobFailed
+from penstock.errors import CheckpointMismatch, JobFailed, UsageError
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.functions.build import check_functions
 from penstock.pipeline.fused.work import Work
 from penstock.pipeline.job.checkpoint import Checkpoint
-from penstock.pipeline.job.choice import COLUMNS, FUSED, chosen, guarantee
+from penstock.pipeline.job.choice import COLUMNS, FUSED, chosen, fused_stops, guarantee
 from penstock.pipeline.job.fingerprint import (
     Fingerprint,
     Query,
@@ -28,7 +28,6 @@ from penstock.pipeline.job.fused import new_query, work_of
 from penstock.pipeline.job.groups import group_of
 from penstock.pipeline.job.offsets import gap
 from penstock.pipeline.job.options import JobOptions
-from penstock.pipeline.job.realtime import require_real_time
 from penstock.pipeline.job.sinks import Delivery, delivery_of
 from penstock.pipeline.job.survey import Clusters, Survey, settled, survey
 from penstock.pipeline.stage import Stage
@@ -59,6 +58,11 @@ class Prepared:
     notes: tuple[str, ...] = ()
 
     @property
+    def exactly_once(self) -> bool:
+        """Whether it delivers exactly once."""
+        return self.work is not None and self.work.exactly_once
+
+    @property
     def promise(self) -> str:
         """What the delivery is worth."""
         if self.work is None:
@@ -71,8 +75,14 @@ def prepare(pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> tup
     sources = sources_of(pipeline)
     _leave_none_behind(sources, Path(pipeline.checkpoint).absolute(), settings)
     prepared = tuple(_prepare(source, pipeline, settings, clusters) for source in sources)
+    if settings.shadow and not any(each.work for each in prepared):
+        raise UsageError(
+            "--shadow compares the kernel of the fused engine, and it runs none of these routes",
+            next="penstock routes --explain says why; leave --shadow out",
+        )
     for each in prepared:
-        write_fingerprint(each.checkpoint.fingerprint, _fingerprint(each.source, each.survey, each.query))
+        fingerprint = _fingerprint(each.source, each.survey, each.query, exactly_once=each.exactly_once)
+        write_fingerprint(each.checkpoint.fingerprint, fingerprint)
     return prepared
 
 
@@ -95,11 +105,9 @@ def _leave_none_behind(sources: Sequence[Source], folder: Path, settings: JobOpt
 
 def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> Prepared:
     group = group_of(source, pipeline, settings.group)
-    if settings.real_time:
-        require_real_time(source, pipeline)
     schemas = Schemas()
     stage = stage_of(source, pipeline, schemas)
-    engine = COLUMNS if settings.real_time else chosen(settings.engine or pipeline.engine, source, pipeline)
+    engine = chosen(settings.engine or pipeline.engine, source, pipeline)
     check_functions(stage)
     found = survey(source, stage, clusters)
     stage = settled(stage, found, len(source.servers))
@@ -113,6 +121,9 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
     if engine == FUSED and query is not None:
         work = work_of(source, stage, settings, group=query.name, on_data_loss=policy)
         notes = (*notes, *promised(source, work, settings))
+    _refuse_downgrade(source, pipeline, settings, checkpoint, work)
+    if settings.shadow and work is None:
+        notes = (*notes, f"{source.name}: --shadow compares nothing here: the columns engine has no kernel")
     return Prepared(
         source=source,
         stage=stage,
@@ -177,13 +188,37 @@ def _without_group(source: Source, group: str | None) -> Iterator[str]:
         yield f"{source.name}: no group shows the progress; choose --group {' or '.join(allowed)}"
 
 
-def _fingerprint(source: Source, found: Survey, query: Query | None = None) -> Fingerprint:
+def _fingerprint(
+    source: Source, found: Survey, query: Query | None = None, *, exactly_once: bool | None = None
+) -> Fingerprint:
     return Fingerprint.of(
         source,
         cluster_id=found.cluster_id,
         topic_id=found.topic_id,
         partitions=len(found.latest),
         query=query,
+        exactly_once=exactly_once,
+    )
+
+
+def _refuse_downgrade(
+    source: Source, pipeline: Pipeline, settings: JobOptions, checkpoint: Checkpoint, work: Work | None
+) -> None:
+    """Refuse to go on at least once where it was exactly once, unless that was asked for.
+
+    An edited condition can stop the fused engine; nobody who edits it thinks of delivery.
+    """
+    old = read_fingerprint(checkpoint.fingerprint) if checkpoint.exists else None
+    asked = (settings.engine or pipeline.engine) == COLUMNS or not settings.exactly_once
+    if old is None or not old.exactly_once or asked or (work is not None and work.exactly_once):
+        return
+    stopped = fused_stops(source, pipeline) or (f"{source.receive.server} has no transactions",)
+    raise CheckpointMismatch(
+        f"{source.name} was delivered exactly once, and would now be at least once",
+        where=str(checkpoint.folder),
+        why="\n".join(stopped),
+        next="change the routes so that the fused engine can run them, or accept it: --at-least-once, "
+        "or engine: columns",
     )
 
 

@@ -8,7 +8,6 @@ from penstock.pipeline.frames.conditions import with_conditions
 from penstock.pipeline.job.fused import counted
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared
-from penstock.pipeline.job.realtime import begin, routed
 from penstock.pipeline.job.sinks import sink_options, write_batches, write_stream
 from penstock.pipeline.job.sources import read_records, reader_options
 from penstock.pipeline.stage import COUNTERS, INPUT, OUTPUT_DDL, Stage
@@ -33,8 +32,6 @@ def start_query(spark: SparkSession, prepared: Prepared, settings: JobOptions) -
     else:
         writer = counted(spark, prepared.work, settings, name=source.name, begin=prepared.query.begin)
     writer = writer.queryName(source.name).option("checkpointLocation", str(prepared.checkpoint.folder))
-    if settings.real_time:
-        return begin(writer, settings.interval)
     if settings.once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime="0 seconds").start()
@@ -51,8 +48,7 @@ def _by_columns(spark: SparkSession, prepared: Prepared, settings: JobOptions) -
     )
     records = read_records(spark, source, chosen)
     producers = tuple(sink_options(source, server, limits) for server in source.servers)
-    staged = routed if settings.real_time else _staged
-    written = staged(records, prepared.stage, source.name)
+    written = _staged(records, prepared.stage, source.name)
     if prepared.delivery.one_sink:
         return write_stream(written, producers[0])
     return write_batches(written, producers)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Event
@@ -13,10 +13,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_offsets import Offsets
-from penstock.errors import ClusterError, PipelineError, UnknownSchemas
+from penstock.errors import ClusterError, JobFailed, PipelineError, UnknownSchemas
+from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.job.checkpoint import locked
-from penstock.pipeline.job.failure import failure
+from penstock.pipeline.job.choice import COLUMNS, FUSED
+from penstock.pipeline.job.failure import failure, is_late_worker
 from penstock.pipeline.job.gateways import Gateways
 from penstock.pipeline.job.groups import Committer
 from penstock.pipeline.job.offsets import advanced, gap
@@ -24,20 +26,24 @@ from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared, prepare, refreshed
 from penstock.pipeline.job.progress import Progress, listener
 from penstock.pipeline.job.query import WAITING, ended, finish, start_query
-from penstock.pipeline.job.realtime import require_cores
 from penstock.pipeline.job.survey import Clusters
 from penstock.pipeline.job.watcher import Watcher
+from penstock.pipeline.session import java_has_ended
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Job", "Totals"]
+__all__ = ["Job", "Planned", "Totals"]
 
 _log = logging.getLogger(__name__)
 _TURN: Final = 0.2
 _MOMENT: Final = 0.005
 _RECENTLY: Final = 2.0
+_JAVA_SECONDS: Final = 15.0
+"""How long Java may take to end by a signal."""
+_MOST_STARTS: Final = 6
+_LONGEST_PAUSE: Final = 20.0
 _LAST_WORDS: Final = 10.0
 """How long to wait for what Spark still has to tell of a query that has ended."""
 
@@ -50,6 +56,33 @@ class Totals:
     batches: int = 0
     lag: int = 0
     lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """How a route will run."""
+
+    route: str
+    source: str
+    engine: str
+    guarantee: str
+
+
+class _LateWorker(JobFailed):
+    """A query that can be started again: nothing but time was missing."""
+
+    def __init__(self, failed: JobFailed) -> None:
+        super().__init__(failed.what, where=failed.where, why=failed.why, next=failed.next)
+
+
+@contextmanager
+def _unless_java_ended() -> Iterator[None]:
+    """Let pass what fails because Spark's Java process is gone."""
+    try:
+        yield
+    except Exception:
+        if not java_has_ended(_RECENTLY):
+            raise
 
 
 class Job:
@@ -66,8 +99,8 @@ class Job:
         self.pipeline = pipeline
         self.options = options
         self.totals: dict[str, Totals] = {}
-        self.promises: dict[str, str] = {}
-        """What the delivery of each source is worth, in a sentence."""
+        self.plan: list[Planned] = []
+        """How each route runs; known after `prepare`."""
         self._watchers: list[Watcher] = []
         self._clusters = Clusters()
         self._gateways = Gateways()
@@ -80,6 +113,8 @@ class Job:
         self._held = ExitStack()
         self._busy = 0.0
         self._waited: dict[str, float] = {}
+        self._late: Counter[str] = Counter()
+        """How often in a row a source failed because a Python worker came up too slowly."""
         self.running = False
 
     def __enter__(self) -> Job:
@@ -115,7 +150,7 @@ class Job:
         self._prepared = {each.source.name: each for each in prepared}
         for name, each in self._prepared.items():
             self.totals[name] = Totals()
-            self.promises[name] = each.promise
+            self._plan(each.source, FUSED if each.work else COLUMNS, each.promise)
             self._begin(name)
             if each.group is not None:
                 receive = each.source.receive
@@ -125,6 +160,9 @@ class Job:
                 self._note(note)
             self._count_lost(name, each.lost)
 
+    def _plan(self, source: Source, engine: str, guarantee: str) -> None:
+        self.plan += (Planned(route.name, source.name, engine, guarantee) for route in source.routes)
+
     def run(self, spark: SparkSession | None = None) -> None:
         """Run all sources to their end; the first failure ends the others too."""
         assert spark is not None, "this job needs Spark"
@@ -133,25 +171,64 @@ class Job:
         heard = listener(topics, self._told.put, self._told.put)
         spark.streams.addListener(heard)
         try:
-            self._run(spark)
+            with self._outliving_java():
+                self._run(spark)
         finally:
             self.running = False
-            spark.streams.removeListener(heard)
+            with _unless_java_ended():
+                spark.streams.removeListener(heard)
+        for name, each in () if self._stop.is_set() else self._prepared.items():
+            where = f"checkpoint {each.checkpoint.folder}"
+            self._note_nothing_new(name, each.source.topic, where, is_empty=each.survey.is_empty)
 
     def _run(self, spark: SparkSession) -> None:
         queries: dict[str, StreamingQuery] = {}
         self._busy = monotonic()
-        if self.options.real_time:
-            require_cores(spark, sum(len(each.survey.latest) for each in self._prepared.values()))
         try:
-            for name, each in self._prepared.items():
-                queries[name] = start_query(spark, each, self.options)
+            for name in self._prepared:
+                if (query := self._start(spark, name)) is None:
+                    break
+                queries[name] = query
             self.running = True
             self._watch(spark, queries)
         finally:
             for query in queries.values():
-                if query.isActive:
-                    query.stop()
+                with _unless_java_ended():
+                    if query.isActive:
+                        query.stop()
+
+    @contextmanager
+    def _outliving_java(self) -> Iterator[None]:
+        """Tell apart that a query failed and that Java is gone, by the signal that asked us to end or not."""
+        try:
+            yield
+        except Exception as exc:
+            # Both get the signal at the same time, and Java takes a while to end.
+            if not java_has_ended(_JAVA_SECONDS if self._stop.is_set() else _MOMENT):
+                raise
+            if not self._stop.wait(_RECENTLY):
+                raise JobFailed(
+                    "Spark's Java process has ended",
+                    why="It was killed, or had not enough memory.",
+                    next="run again: the checkpoint knows where to go on",
+                ) from exc
+            self._note("Spark's Java got the signal too: the batch that ran is repeated by the next run")
+
+    def _start(self, spark: SparkSession, name: str) -> StreamingQuery | None:
+        """Start the query of a source; None: the end was asked for before its Python came up."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        while True:
+            try:
+                return start_query(spark, self._prepared[name], self.options)
+            except (PySparkException, Py4JError) as exc:
+                if not is_late_worker(exc):
+                    raise
+                if not self._tries_again(name):
+                    if self._stop.is_set():
+                        return None
+                    raise failure(exc, name, self._prepared[name].source.connections) from exc
 
     # While it runs
 
@@ -162,15 +239,15 @@ class Job:
             self._hear()
             for name, query in list(open_queries.items()):
                 done, problem = self._ended_with(name, query)
-                if done and isinstance(problem, UnknownSchemas):
-                    self._prepared[name] = refreshed(self._prepared[name], self.pipeline)
-                    open_queries[name] = queries[name] = start_query(
-                        spark, self._prepared[name], self.options
-                    )
+                if not done:
+                    continue
+                again = self._start(spark, name) if self._goes_on_after(name, problem) else None
+                if again is not None:
+                    open_queries[name] = queries[name] = again
                     going_on.add(name)
-                elif done:
+                else:
                     del open_queries[name]
-                    failed = failed or problem
+                    failed = failed or self._failure_of(problem)
             if not ending and (self._stop.is_set() or failed or self._idle(open_queries)):
                 ending = True
                 if self._stop.is_set():
@@ -190,7 +267,31 @@ class Job:
         except PySparkException as exc:
             if self._prepared[name].schemas.learn(str(exc)):
                 return True, None if self._stop.is_set() else UnknownSchemas(name, ())
-            return True, failure(exc, name, self._prepared[name].source.connections)
+            problem = failure(exc, name, self._prepared[name].source.connections)
+            return True, _LateWorker(problem) if is_late_worker(exc) else problem
+
+    def _failure_of(self, problem: PipelineError | None) -> PipelineError | None:
+        """Give what ends the job; a query that could start again is no failure if the end was asked for."""
+        could_go_on = isinstance(problem, (UnknownSchemas, _LateWorker))
+        return None if could_go_on and self._stop.is_set() else problem
+
+    def _goes_on_after(self, name: str, problem: PipelineError | None) -> bool:
+        """Say whether a query that has ended can be started again, and make that possible."""
+        if isinstance(problem, UnknownSchemas):
+            self._prepared[name] = refreshed(self._prepared[name], self.pipeline)
+            return True
+        return isinstance(problem, _LateWorker) and self._tries_again(name)
+
+    def _tries_again(self, name: str) -> bool:
+        """Wait before a query is started again whose Python did not come up; False: not any more."""
+        self._late[name] += 1
+        if self._stop.is_set() or self._late[name] > _MOST_STARTS:
+            return False
+        self._note(
+            f"{name}: a Python worker of Spark did not start in time; trying again, {self._late[name]} of "
+            f"{_MOST_STARTS}"
+        )
+        return not self._stop.wait(min(2.0 ** self._late[name], _LONGEST_PAUSE))
 
     def _idle(self, queries: Mapping[str, StreamingQuery]) -> bool:
         """Say whether nothing has come for long enough."""
@@ -232,6 +333,7 @@ class Job:
         totals.batches += 1
         totals.lag = progress.lag
         self._busy = monotonic()
+        self._late.pop(progress.source, None)
         if progress.source in self._committers:
             self._committers[progress.source].commit(progress.end)
         self._each(lambda watcher: watcher.batch(progress))
@@ -266,6 +368,12 @@ class Job:
 
     def _begin(self, source: str) -> None:
         self._each(lambda watcher: watcher.begin(source))
+
+    def _note_nothing_new(self, source: str, topic: str, where: str, *, is_empty: bool) -> None:
+        """Say why a run that was to read what is there has read nothing."""
+        if self.options.once and not self.totals[source].counts["n_in"]:
+            why = "the topic is empty" if is_empty else f"all of it was read before, as {where} says"
+            self._note(f"{source}: nothing to read from {topic}: {why}")
 
     def _note(self, text: str) -> None:
         self._each(lambda watcher: watcher.note(text))

@@ -25,10 +25,9 @@ def reader_options(
         **_READER,
         "subscribe": source.topic,
         "failOnDataLoss": str(on_data_loss == "stop").lower(),
+        "maxOffsetsPerTrigger": str(settings.max_offsets),
     }
-    if not settings.real_time:  # Real-Time Mode has no batches to bound.
-        found["maxOffsetsPerTrigger"] = str(settings.max_offsets)
-    if not settings.real_time and all(route.document.ordering == "none" for route in source.routes):
+    if all(route.document.ordering == "none" for route in source.routes):
         # More tasks than partitions read parts of one partition side by side: its order is gone.
         found["minPartitions"] = str(parallelism)
     if group is not None:

@@ -44,6 +44,11 @@ class Survey:
     present: frozenset[tuple[int, str]] = frozenset()
     """Every topic that is there, by sink."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the topic that is read holds nothing."""
+        return all(self.earliest.get(part, 0) >= end for part, end in self.latest.items())
+
 
 def survey(source: Source, stage: Stage, clusters: Clusters) -> Survey:
     """Look at what a source reads and writes; a topic that is not there is an error."""

@@ -29,7 +29,6 @@ from penstock.pipeline.plan.nodes import (
     Null,
     Number,
     Or,
-    Raw,
     Step,
     Text,
     Time,
@@ -137,5 +136,4 @@ _WRITERS: dict[type, Callable[[Any], str]] = {
     Coalesce: lambda node: _call("coalesce", node.operands),
     If: lambda node: _call("if", (node.condition, node.then, node.otherwise)),
     Call: lambda node: _call(node.function, node.arguments),
-    Raw: lambda node: f"sql({_quote(node.sql)})",
 }

@@ -37,7 +37,6 @@ __all__ = [
     "Null",
     "Number",
     "Or",
-    "Raw",
     "Step",
     "Text",
     "Time",
@@ -225,14 +224,6 @@ class Call:
     arguments: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """An expression of Spark SQL as it is, from `sql:`; only the columns engine can evaluate it."""
-
-    sql: str
-    type: Type
-
-
 Node = (
     Null
     | Boolean
@@ -253,12 +244,11 @@ Node = (
     | If
     | Arithmetic
     | Call
-    | Raw
 )
 
 _LEAF: Callable[[Any], tuple[Node, ...]] = lambda node: ()  # noqa: E731
 _CHILDREN: dict[type, Callable[[Any], tuple[Node, ...]]] = {
-    **dict.fromkeys((Null, Boolean, Number, Text, Time, Now, Attribute, Data, Raw), _LEAF),
+    **dict.fromkeys((Null, Boolean, Number, Text, Time, Now, Attribute, Data), _LEAF),
     **dict.fromkeys((Compare, Arithmetic), lambda node: (node.left, node.right)),
     **dict.fromkeys((And, Or, Coalesce), lambda node: node.operands),
     **dict.fromkeys((Not, Like, IsNull), lambda node: (node.operand,)),

@@ -54,8 +54,9 @@ class Mode(StrEnum):
 class Tombstones(StrEnum):
     """What happens to null values.
 
-    A null value that is no event is passed on, dropped or rejected. An event without data is written as a
-    null value, also on a structured route; with `event` a structured route writes it as an event.
+    A null value that is no event is passed on, dropped or rejected. An event that came with a null value
+    leaves with one, also on a structured route; with `event` a structured route writes it as an event. A
+    structured event without data is no null value, and none is made of it.
     """
 
     PASS = "pass"
@@ -179,7 +180,7 @@ class RoutePlan:
 
     @property
     def writes_no_data_as_event(self) -> bool:
-        """Whether an event without data is written as an event, not as a null value."""
+        """Whether an event that came with a null value is written as an event, not as a null value."""
         return self.tombstones is Tombstones.EVENT and self.mode is Mode.STRUCTURED
 
     @property

@@ -14,7 +14,7 @@ from penstock.pipeline.plan.finding import ExpressionFinding, ExpressionReading
 from penstock.pipeline.plan.nodes import Node, Type
 from penstock.pipeline.plan.typing import check
 
-__all__ = ["parse_sql", "read_sql", "syntax_problem"]
+__all__ = ["many_events_problem", "parse_sql", "read_sql", "syntax_problem"]
 
 MAX_CHARACTERS: Final = 10_000
 MAX_TOKENS: Final = 2_000
@@ -54,6 +54,22 @@ def syntax_problem(text: str) -> str | None:
     except RecursionError:
         return "the expression is nested too deeply"
     return parsed.what if isinstance(parsed, ExpressionFinding) else None
+
+
+def many_events_problem(text: str) -> ExpressionFinding | None:
+    """Say what in Spark's SQL no condition can do: aggregates, windows, queries and generators.
+
+    >>> many_events_problem("count(data:n) > 3").what
+    'COUNT looks at many events, a condition looks at one'
+    """
+    from penstock.pipeline.plan.sql_builder import ONE_EVENT, many_events
+
+    try:
+        parsed = _parsed(text, dialect="databricks")
+        problem = None if isinstance(parsed, ExpressionFinding) else many_events(parsed)
+    except RecursionError:
+        return None
+    return None if problem is None else ExpressionFinding(0, problem, fix=ONE_EVENT)
 
 
 def _read(text: str, want: Type) -> ExpressionReading:

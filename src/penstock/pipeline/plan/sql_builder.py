@@ -41,11 +41,21 @@ from penstock.pipeline.plan.patterns import from_escaped
 from penstock.pipeline.plan.sql_calls import CALLS, build_call, build_cast, interval_micros
 from penstock.pipeline.plan.typing import type_of
 
-__all__ = ["Builder"]
+__all__ = ["ONE_EVENT", "Builder", "many_events"]
 
 MAX_STEPS: Final = 32
 MAX_INDEX: Final = 1_000_000
 UNDER_SQL: Final = "the plan of a route cannot carry it; it is allowed under sql:, for the columns engine"
+
+
+ONE_EVENT: Final = "ask about one event; count and compare events in a DataFrame (penstock.spark)"
+_MANY: Final = (sql.AggFunc, sql.Window, sql.Query, sql.UDTF)
+
+
+def many_events(tree: Any) -> str | None:
+    """Say what in an expression needs more than one row; None if nothing does."""
+    found = next(iter(tree.find_all(*_MANY)), None)
+    return None if found is None else f"{_name(found)} looks at many events, a condition looks at one"
 
 
 class Builder:
@@ -62,6 +72,8 @@ class Builder:
 
     def refuse(self, tree: Any) -> Node:
         """Note that the plan has nothing for this part."""
+        if (problem := many_events(tree)) is not None:
+            return self.report(tree, problem, fix=ONE_EVENT)
         return self.report(
             tree, f"{_name(tree)} is not in the language of routes", why=UNDER_SQL, fix="write it under sql:"
         )

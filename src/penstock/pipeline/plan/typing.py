@@ -30,7 +30,6 @@ from penstock.pipeline.plan.nodes import (
     Null,
     Number,
     Or,
-    Raw,
     Text,
     Time,
     Type,
@@ -70,7 +69,6 @@ _TYPES: dict[type, Callable[[Any], Type]] = {
     Coalesce: lambda node: _one_of(node.operands),
     If: lambda node: _one_of((node.then, node.otherwise)),
     Call: lambda node: FUNCTIONS[node.function].returns,
-    Raw: lambda node: node.type,
 }
 
 

@@ -34,7 +34,8 @@ def _number_of_json(value: object) -> NumberValue | None:
 def _text_of_json(value: object) -> str | None:
     if isinstance(value, JsonNumber):
         number = read_number(value.text)
-        return None if number is None else _text_of_number(number)
+        # Beyond the range of decimals no digit is added, left out or rounded: the text is what came.
+        return decimal_text(number) if isinstance(number, Decimal) else value.text
     return _text_of_boolean(value) if isinstance(value, bool) else value if isinstance(value, str) else None
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from penstock.errors import UnsupportedPlan
-from penstock.pipeline.plan.explain import explain
 from penstock.pipeline.plan.nodes import (
     And,
     Arithmetic,
@@ -34,17 +32,15 @@ from penstock.pipeline.plan.nodes import (
     Null,
     Number,
     Or,
-    Raw,
     Text,
     Time,
-    walk,
 )
 from penstock.pipeline.plan.numbers import EXACT, divided, in_range, multiplied, read_number
 from penstock.pipeline.plan.patterns import matches_pattern
 from penstock.pipeline.reference.calls import CALLS
 from penstock.pipeline.reference.data import JsonNumber, member
 
-__all__ = ["Scope", "evaluate", "stops"]
+__all__ = ["Scope", "evaluate"]
 
 Value = Any
 
@@ -56,11 +52,6 @@ class Scope:
     attributes: Mapping[str, str]
     data: object = None
     now: int = 0
-
-
-def stops(node: Node) -> tuple[str, ...]:
-    """Say which parts of an expression only Spark can evaluate; none: it can be done here."""
-    return tuple(f"reference cannot: {explain(part)}" for part in walk(node) if isinstance(part, Raw))
 
 
 def evaluate(node: Node, scope: Scope) -> Value:
@@ -158,10 +149,6 @@ def _call(node: Call, scope: Scope) -> Value:
     return None if any(argument is None for argument in arguments) else CALLS[node.function](*arguments)
 
 
-def _raw(node: Raw, scope: Scope) -> Value:
-    raise UnsupportedPlan("reference", stops(node))
-
-
 _COMPARISONS: Final[dict[Comparison, Callable[[Value, Value], bool]]] = {
     Comparison.EQUAL: lambda left, right: left == right,
     Comparison.NOT_EQUAL: lambda left, right: left != right,
@@ -195,5 +182,4 @@ _RULES: Final[dict[type, Callable[[Any, Scope], Value]]] = {
     If: _if,
     Arithmetic: _arithmetic,
     Call: _call,
-    Raw: _raw,
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from penstock.errors import UnsupportedPlan
 from penstock.events import CloudEvent, absent
 from penstock.events.rules import CORE
+from penstock.events.types import AttributeType
 from penstock.pipeline.plan.attributes import is_legal, may_be_missing
 from penstock.pipeline.plan.identity import derived_id
 from penstock.pipeline.plan.nodes import Node
@@ -25,16 +26,16 @@ from penstock.pipeline.plan.verdict import (
     Verdict,
 )
 from penstock.pipeline.reference.data import read_data, unreadable
-from penstock.pipeline.reference.evaluation import Scope, evaluate, stops
+from penstock.pipeline.reference.evaluation import Scope, evaluate
 
-__all__ = ["Output", "Routed", "cannot", "is_expired", "route_event", "route_null"]
+__all__ = ["Output", "Routed", "is_expired", "route_event", "route_null"]
 
 KeyFunction = Callable[[CloudEvent], bytes | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """One event to write; `null_value` says that it is written as a tombstone."""
+    """One event to write; `null_value` says that it came with a null value and leaves with one."""
 
     event: CloudEvent
     key: bytes | None
@@ -49,11 +50,6 @@ class Routed:
     outputs: tuple[Output, ...] = ()
 
 
-def cannot(plan: RoutePlan) -> tuple[str, ...]:
-    """Say which parts of a plan stop this engine; none: it can be done."""
-    return tuple(stop for expression in plan.expressions for stop in stops(expression))
-
-
 def route_event(
     plan: RoutePlan,
     event: CloudEvent,
@@ -61,10 +57,12 @@ def route_event(
     key: bytes | None = None,
     now: int = 0,
     key_function: KeyFunction | None = None,
+    structured: bool = False,
 ) -> Routed:
-    """Route one event; `now` is the moment in microseconds, `key` is that of the record it came in."""
-    if stopped := cannot(plan):
-        raise UnsupportedPlan("reference", stopped)
+    """Route one event; `now` is the moment in microseconds, `key` is that of the record it came in.
+
+    `structured` says that it came in structured mode, where no data is no null value.
+    """
     verdict, scope = _judged(plan, event, now)
     if verdict is not KEEP:
         return Routed(verdict=verdict)
@@ -78,7 +76,7 @@ def route_event(
     output = Output(
         event=result,
         key=_key(plan, result, scope, key, key_function),
-        null_value=_is_null(plan, event),
+        null_value=_is_null(plan, event, structured),
     )
     return Routed(verdict=KEEP, outputs=(output,))
 
@@ -138,7 +136,20 @@ def _changed(plan: RoutePlan, event: CloudEvent, changes: dict[str, str | None])
     # In the order in which every engine writes attributes: core first, then by name.
     attributes = {name: text for name in _in_order(merged) if (text := merged[name]) is not None}
     types = {name: kind for name, kind in event.types.items() if name in attributes and name not in new}
+    types |= _renamed_types(plan, event, new)
     return CloudEvent.unchecked(attributes, event.data, types, sound=False)
+
+
+def _renamed_types(
+    plan: RoutePlan, event: CloudEvent, new: dict[str, str | None]
+) -> dict[str, AttributeType]:
+    """Give the types of extensions that leave under another name; what is set is text."""
+    assigned = {assignment.attribute for assignment in plan.set}
+    return {
+        name: event.types[old]
+        for old, name in plan.rename
+        if old in event.types and name in new and name not in assigned
+    }
 
 
 def _in_order(names: Collection[str]) -> list[str]:
@@ -165,7 +176,9 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def _is_null(plan: RoutePlan, event: CloudEvent) -> bool:
-    """Tell whether a null value is written: no data, unless the route writes that as an event."""
-    # Kafka 3.2.2: in binary mode no data is a null value; `mode: keep` follows the mode the record came in.
-    return event.data is absent and not plan.writes_no_data_as_event
+def _is_null(plan: RoutePlan, event: CloudEvent, structured: bool) -> bool:
+    """Tell whether the event is a tombstone that stays one: it came with a null value.
+
+    Kafka 3.2.2: only in binary mode no data is a null value; 3.3.2: a structured event without data is none.
+    """
+    return event.data is absent and not structured and not plan.writes_no_data_as_event

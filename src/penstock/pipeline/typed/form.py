@@ -10,7 +10,7 @@ import orjson
 
 from penstock.contract.schema import Schema, SchemaFormat
 from penstock.contract.schema_ids import SchemaId
-from penstock.contract.selection import Selector
+from penstock.contract.selection import Selector, choose_message
 from penstock.pipeline.typed.avro_schema import SchemaTexts
 from penstock.pipeline.typed.frame import Frame, frame_of
 
@@ -117,16 +117,8 @@ def unwritable(operation: ResolvedOperation) -> str | None:
 
 
 def choose(forms: Sequence[Form], event_type: str | None, dataschema: str | None) -> int | None:
-    """Say which form an event has, by the rule of `ResolvedOperation.message_for`.
-
-    Where the selectors leave it open, the message that is named like the type of the event is meant.
-    """
-    fitting = [at for at, form in enumerate(forms) if form.selector.takes(event_type, dataschema)]
-    named = [at for at in fitting if forms[at].selector != Selector()]
-    candidates = named or fitting
-    if len(candidates) > 1:
-        candidates = [at for at in candidates if forms[at].name == event_type]
-    return candidates[0] if len(candidates) == 1 else None
+    """Give the place of the form that an event has; None if none is meant, or more than one."""
+    return choose_message([(form.name, form.selector) for form in forms], event_type, dataschema)
 
 
 def schema_token(schema_id: SchemaId) -> str:

@@ -35,7 +35,9 @@ class Frame:
     location: str | None = None
     """`payload` or `header`."""
     width: int | None = None
-    """Bytes of an id in the payload; None: 4, or 8 where the first four are zero, which no id is."""
+    """Bytes of an id that is written to the payload; None is 4."""
+    any_width: bool = False
+    """Whether ids of either width are read: of 8 bytes where the first four are zero, which no id is."""
     vendor: str = ""
 
     def read(
@@ -43,7 +45,8 @@ class Frame:
     ) -> tuple[SchemaId | None, bytes]:
         """Take the id off; InvalidEvent if there should be one and is none."""
         if self.location == "payload":
-            return decode_payload(payload, width=self.width or _optimistic(payload))
+            sure = None if self.any_width else self.width
+            return decode_payload(payload, width=sure or _optimistic(payload))
         found = decode_header(headers, part)
         if found is None and self.location == "header":
             raise InvalidEvent(f"no header holds the id of the {part}'s schema", attribute=part)
@@ -75,6 +78,7 @@ def frame_of(message: ResolvedMessage) -> Frame | None:
     return Frame(
         location=registry.id_location,
         width=registry.id_width,
+        any_width=registry.any_width,
         vendor=(registry.vendor or "").lower(),
     )
 

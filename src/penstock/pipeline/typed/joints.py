@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from penstock.contract import Contract, ResolvedOperation
-from penstock.events.bindings.pulsar import Profile
+from penstock.events.bindings.pulsar import Profile, Values
+from penstock.events.reading import Level
 from penstock.pipeline.compile import CompiledRoute
+from penstock.pipeline.kafka_reader import KafkaReader
 from penstock.pipeline.plain import PlainReader, is_plain, plain_reader
 from penstock.pipeline.pulsar import PULSAR, PulsarReader
 from penstock.pipeline.typed.check import ContractCheck
@@ -24,15 +27,24 @@ def _said(routes: tuple[CompiledRoute, ...], key: str) -> Any:
     return next((each for each in said if each is not None), None)
 
 
-def reader_of(routes: tuple[CompiledRoute, ...]) -> PlainReader | PulsarReader | None:
-    """Give the reader of a source; None: CloudEvents on Kafka."""
+def reader_of(routes: tuple[CompiledRoute, ...]) -> PlainReader | PulsarReader | KafkaReader | None:
+    """Give the reader of a source; None: CloudEvents on Kafka, exactly as the binding says."""
     receive = routes[0].receive
     said = _said(routes, "events")
     if said == "plain" or (said is None and is_plain(receive)):
         return plain_reader(receive)
+    level, sniff = Level(_said(routes, "reading") or "strict"), bool(_said(routes, "sniff"))
     if receive.protocol != PULSAR:
-        return None
-    return PulsarReader.of(_said(routes, "dialects") or ())
+        reader = KafkaReader(level=level, dash=bool(_said(routes, "dash")), sniff=sniff)
+        return None if reader == KafkaReader() else reader
+    dialects = PulsarReader.of(_said(routes, "dialects") or ())
+    return replace(
+        dialects,
+        sniffed=dialects.sniffed or sniff,
+        level=level,
+        keep_case=bool(_said(routes, "keep_case")),
+        values=Values(_said(routes, "values") or "auto"),
+    )
 
 
 def checks_of(routes: tuple[CompiledRoute, ...], schemas: Schemas) -> Iterator[ContractCheck]:
@@ -48,7 +60,12 @@ def checks_of(routes: tuple[CompiledRoute, ...], schemas: Schemas) -> Iterator[C
 
 
 def writer_of(
-    operation: ResolvedOperation, contract: Contract, schemas: Schemas, profile: Profile | None = None
+    operation: ResolvedOperation,
+    contract: Contract,
+    schemas: Schemas,
+    profile: Profile | None = None,
+    values: Values = Values.AUTO,
+    repeat_headers: bool = False,
 ) -> ContractWriter | None:
     """Give the writer of a target; None: CloudEvents as the binding writes them, in the route's mode."""
     if not has_writer(operation):
@@ -66,6 +83,8 @@ def writer_of(
         written={name: each for name, each in made.items() if each is not None},
         is_plain=plain,
         profile=profile,
+        values=values,
+        repeat_headers=repeat_headers,
     )
 
 

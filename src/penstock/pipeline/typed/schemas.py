@@ -11,14 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from penstock.brokers.schema_registry import Registered, SchemaRegistry
+from penstock.brokers.schema_registry import Registered, SchemaReference, SchemaRegistry
 from penstock.contract import Contract, Registry, ResolvedMessage, ResolvedOperation
 from penstock.contract.clusters import compatible_address
 from penstock.contract.credentials import Client, options, reveal
 from penstock.contract.registry import strategy_name
 from penstock.contract.schema import Schema, SchemaFormat
 from penstock.contract.schema_ids import Part, SchemaId
-from penstock.contract.subjects import SCHEMA_TYPES, combined, is_plain_key, record_name, subject_name
+from penstock.contract.subjects import (
+    SCHEMA_TYPES,
+    Registration,
+    import_text,
+    is_plain_key,
+    record_name,
+    registration,
+    subject_name,
+)
 from penstock.errors import PipelineError
 from penstock.pipeline.typed.avro_schema import SchemaTexts
 from penstock.pipeline.typed.form import Written, schema_token
@@ -98,15 +106,16 @@ class Schemas:
                 next="name another schemaLookupStrategy in the contract",
             )
         others = _sharing(contract, operation, message, subject)
-        text = combined(others)
-        if text is None:
+        made = registration(others)
+        if made is None:
             raise PipelineError(f"subject {subject} cannot hold the schemas of {', '.join(others)}")
         with self._open(registry) as client:
-            number = client.register(subject, SCHEMA_TYPES[payload.format], text)
-        is_union = payload.format is SchemaFormat.AVRO and text.startswith("[")
+            references = _register_imports(client, made)
+            number = client.register(subject, SCHEMA_TYPES[payload.format], made.text, *references)
+        is_union = payload.format is SchemaFormat.AVRO and made.text.startswith("[")
         return Written(
             schema_id=SchemaId(number=number),
-            schema=(text,),
+            schema=(*map(import_text, made.imports), made.text),
             branch=record_name(payload) if is_union else None,
         )
 
@@ -130,6 +139,20 @@ class Schemas:
                     book.missing[token] = self._clock()
                 else:
                     book.known[token] = _with_references(client, found)
+
+
+def _register_imports(client: SchemaRegistry, made: Registration) -> tuple[()] | tuple[list[SchemaReference]]:
+    """Register the types of other files, each before those that use it; give what the schema refers to."""
+    known: dict[str, SchemaReference] = {}
+    for each in made.imports:
+        schema = (each.name, SCHEMA_TYPES[SchemaFormat.AVRO], import_text(each))
+        references = [known[name] for name in each.uses]
+        client.register(*schema, references)
+        found = client.find(*schema, references)
+        if found is None:
+            raise PipelineError(f"the registry does not hold {each.name}, although it took it")
+        known[each.name] = SchemaReference(name=each.name, subject=each.name, version=found.version)
+    return ([known[name] for name in made.uses],) if made.uses else ()
 
 
 def _registry_of(operation: ResolvedOperation) -> Registry | None:

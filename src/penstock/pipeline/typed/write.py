@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.errors import CannotEncode, InvalidEvent
 from penstock.events import CloudEvent, absent
 from penstock.events.bindings.kafka import KafkaBinding
-from penstock.events.bindings.pulsar import Profile, PulsarBinding
+from penstock.events.bindings.pulsar import Profile, PulsarBinding, Values
 from penstock.events.reading import Mode
 from penstock.pipeline.arrow.batch import EventColumns
 from penstock.pipeline.arrow.bindings import Binding, PulsarRecords, binding_of
@@ -43,24 +43,58 @@ class ContractWriter:
     is_plain: bool = False
     profile: Profile | None = None
     """How CloudEvents are written on Pulsar; None: the operation is on Kafka."""
+    values: Values = Values.AUTO
+    """How a property of profile 0.1 says a value."""
+    repeat_headers: bool = False
+    """Whether structured events have the headers of binary mode besides."""
 
-    def __call__(self, event: CloudEvent, key: bytes | None, headers: Headers) -> KafkaRecord:
+    def __call__(
+        self,
+        event: CloudEvent,
+        key: bytes | None,
+        headers: Headers,
+        *,
+        null_value: bool = False,
+        came: Headers | None = None,
+    ) -> KafkaRecord:
         """Write one event as its message asks for; CannotEncode if it is none of them."""
         at = choose(self.forms, event.type, event.get("dataschema"))
         if at is None:
             raise CannotEncode(f"operation {self.operation} has no message for type {event.type[:200]}")
         form = self.forms[at]
-        if event.data is absent:  # a null value, which is a tombstone where the topic is compacted
-            return self._record(event, key, headers)
+        # Only an envelope can say "no data" without a null value, which is a tombstone (Kafka 3.3.2).
+        if event.data is absent and (null_value or not form.is_envelope):
+            return self._record(event, key, headers, came)
         if form.is_envelope:
-            return _envelope(form, self.profile).encode(event, key=key, headers=headers)
+            return self._envelope(form).encode(event, key=key, headers=headers)
         made, added = _DATA.get(form.codec, _as_it_is)(event, form, self.written.get(form.name))
-        return self._record(made, key, headers if added is None else without_ids(headers) + added)
+        if added is not None:
+            headers = without_ids(headers) + added
+            came = None if came is None else without_ids(came) + added
+        return self._record(made, key, headers, came)
 
-    def _record(self, event: CloudEvent, key: bytes | None, headers: Headers) -> KafkaRecord:
+    def _record(
+        self, event: CloudEvent, key: bytes | None, headers: Headers, came: Headers | None
+    ) -> KafkaRecord:
         if self.is_plain:
-            return PlainWriter()(event, key, headers)
-        return binding_of(self.profile, Mode.BINARY).encode(event, key=key, headers=headers)
+            return PlainWriter()(event, key, headers, came=came)
+        return binding_of(self.profile, Mode.BINARY, self.values).encode(event, key=key, headers=headers)
+
+    def _envelope(self, form: Form) -> Binding:
+        """Give the binding for an event format, by the suffix of its media type."""
+        essence = (form.content_type or "").partition(";")[0].strip().lower()
+        name = essence.removeprefix(f"{CLOUDEVENTS}+") if "+" in essence else "json"
+        repeat = self.repeat_headers
+        if self.profile is None:
+            return KafkaBinding(mode=Mode.STRUCTURED, format=name, repeat_headers=repeat)
+        pulsar = PulsarBinding(
+            profile=self.profile,
+            mode=Mode.STRUCTURED,
+            format=name,
+            values=self.values,
+            repeat_properties=repeat,
+        )
+        return PulsarRecords(pulsar=pulsar)
 
 
 def write_batch(events: EventColumns, writer: Writer) -> Records:
@@ -88,15 +122,6 @@ def _written(event: CloudEvent, headers: Headers, writer: Writer) -> tuple[Kafka
 
 def _pairs(headers: list[dict[str, Any]] | None) -> Headers:
     return tuple((pair["key"], pair["value"]) for pair in headers or ())
-
-
-def _envelope(form: Form, profile: Profile | None) -> Binding:
-    """Give the binding for an event format, by the suffix of its media type."""
-    essence = (form.content_type or "").partition(";")[0].strip().lower()
-    name = essence.removeprefix(f"{CLOUDEVENTS}+") if "+" in essence else "json"
-    if profile is None:
-        return KafkaBinding(mode=Mode.STRUCTURED, format=name)
-    return PulsarRecords(pulsar=PulsarBinding(profile=profile, mode=Mode.STRUCTURED, format=name))
 
 
 _Made = tuple[CloudEvent, Headers | None]

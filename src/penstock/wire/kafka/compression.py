@@ -10,9 +10,11 @@ import struct
 from collections.abc import Callable
 from enum import IntEnum
 
+import numpy as np
+
 from penstock.errors import RecordsError
 from penstock.wire.buffer import Buffer
-from penstock.wire.compression import CannotInflate, OutputTooLarge, codec, inflate_into
+from penstock.wire.compression import CannotInflate, OutputTooLarge, codec, inflate_into, inflate_slice
 from penstock.wire.kafka.error_codes import ErrorCode
 
 __all__ = ["Compression", "compress", "decompress"]
@@ -20,6 +22,11 @@ __all__ = ["Compression", "compress", "decompress"]
 _SNAPPY_JAVA = b"\x82SNAPPY\x00"
 _SNAPPY_JAVA_HEAD = 16
 _BLOCK = 32 * 1024
+_SMALLEST_BLOCK = 1024
+"""The smallest block size that snappy-java can be given; only the last block and a flush are smaller."""
+_LEAST_PARTS = 1024
+"""Blocks or members that any batch may have, however little it inflates to."""
+_GZIP_MEMBER = b"\x1f\x8b\x08"
 
 
 class Compression(IntEnum):
@@ -70,16 +77,28 @@ def _by(name: str) -> Callable[[Buffer, int], memoryview]:
     return lambda data, limit: inflate_into(codec(name).decompress_into, data, limit)
 
 
+def _gzip(data: Buffer, limit: int) -> memoryview:
+    """Inflate one member; a few more are read as Kafka does, but each costs time, also an empty one."""
+    if len(data) > _BLOCK and bytes(data).count(_GZIP_MEMBER) > _LEAST_PARTS:
+        raise CannotInflate("it has too many members")
+    return inflate_into(codec("gzip").decompress_into, data, limit)
+
+
 def _snappy(data: Buffer, limit: int) -> memoryview:
     if bytes(data[: len(_SNAPPY_JAVA)]) == _SNAPPY_JAVA:
-        return memoryview(_snappy_java(memoryview(data), limit))
+        return _snappy_java(memoryview(data), limit)
     return inflate_into(codec("snappy").decompress_raw_into, data, limit)
 
 
-def _snappy_java(data: memoryview, limit: int) -> bytes:
-    """Read snappy-java's stream: a head of 16 bytes, then blocks with their size in front."""
-    blocks: list[memoryview] = []
-    pos = _SNAPPY_JAVA_HEAD
+def _snappy_java(data: memoryview, limit: int) -> memoryview:
+    """Read snappy-java's stream: a head of 16 bytes, then blocks with their size in front.
+
+    All blocks go into one output of `limit` bytes. None may be empty, and there are not more than blocks of
+    the smallest size would be: what a block costs does not depend on what is in it.
+    """
+    inflate = codec("snappy").decompress_raw_into
+    output = np.empty(limit, np.uint8)
+    pos, end, left = _SNAPPY_JAVA_HEAD, 0, max(limit // _SMALLEST_BLOCK, _LEAST_PARTS)
     while pos < len(data):
         if pos + 4 > len(data):
             raise CannotInflate("the last block has no size")
@@ -87,10 +106,11 @@ def _snappy_java(data: memoryview, limit: int) -> bytes:
         pos += 4
         if size < 0 or pos + size > len(data):
             raise CannotInflate("a block leaves the batch")
-        blocks.append(inflate_into(codec("snappy").decompress_raw_into, data[pos : pos + size], limit))
-        limit -= len(blocks[-1])
-        pos += size
-    return b"".join(blocks)
+        written = inflate_slice(inflate, data[pos : pos + size], output[end:])
+        pos, end, left = pos + size, end + written, left - 1
+        if not written or left < 0:
+            raise CannotInflate("a block is empty" if not written else "it has too many blocks")
+    return output.data[:end]
 
 
 def compress_snappy_java(data: Buffer) -> bytes:
@@ -112,7 +132,7 @@ def _lz4(data: Buffer) -> bytes:
 
 _INFLATE: dict[int, Callable[[Buffer, int], memoryview]] = {
     Compression.NONE: _plain,
-    Compression.GZIP: _by("gzip"),
+    Compression.GZIP: _gzip,
     Compression.SNAPPY: _snappy,
     Compression.LZ4: _by("lz4"),
     Compression.ZSTD: _by("zstd"),

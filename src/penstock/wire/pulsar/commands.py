@@ -52,6 +52,13 @@ class Message(NamedTuple):
     message_id: MessageId
     redelivery_count: int
     entry: memoryview
+    frame: memoryview = memoryview(b"")
+    """The frame it came in: what is seldom asked for is read from there."""
+
+    def ack_set(self) -> tuple[int, ...]:
+        """Give 64-bit words, a bit for each message of the batch that is not acknowledged; () if none is."""
+        size = int.from_bytes(self.frame[:4], "big")
+        return tuple(_decode(BaseCommand.MESSAGE, self.frame[4 : 4 + size]).body.ack_set)
 
 
 class Command(NamedTuple):
@@ -100,7 +107,7 @@ def _receipt(found: list[int], _: memoryview) -> SendReceipt:
 
 def _message(found: list[int], frame: memoryview) -> Message:
     entry = frame[found[hot.COMMAND_END] :]
-    return Message(found[hot.OWNER], _id(found), found[hot.REDELIVERIES], entry)
+    return Message(found[hot.OWNER], _id(found), found[hot.REDELIVERIES], entry, frame)
 
 
 _HOT: dict[int, Callable[[list[int], memoryview], SendReceipt | Message]] = {

@@ -45,6 +45,8 @@ class Entry(NamedTuple):
     payload: memoryview
     crc: int
     checked: memoryview
+    is_transactional: bool = False
+    """Whether it was written in a transaction of Pulsar."""
 
     @property
     def first_index(self) -> int:
@@ -91,6 +93,7 @@ def read_entry(data: memoryview) -> Entry:
         payload=data[begin:],
         crc=said[hot.CRC],
         checked=data[max(said[hot.CHECKED], 0) :],
+        is_transactional=said[hot.TRANSACTION] != -1,
     )
 
 

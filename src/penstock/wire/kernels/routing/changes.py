@@ -30,6 +30,7 @@ from penstock.wire.routing_layout import (
     G_NAME,
     G_NAME_SIZE,
     G_NULL_KEEPS,
+    G_RENAMED,
     G_VALUE,
     J_LEGAL,
     N_ATTRIBUTE,
@@ -42,6 +43,7 @@ from penstock.wire.routing_layout import (
     N_STYLE,
     N_TEXT,
     P_CONSTANT,
+    P_EXTENSION,
     P_PART,
     PASSED,
     R_CAUSE,
@@ -201,6 +203,17 @@ def _derive(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, ro
     return DONE
 
 
+@inner(INT(BYTES, BYTES, INTS, INTS, INT))
+def _style(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, row: int) -> int:
+    """Give the style of an extension that a change sets: a renamed one keeps its own, the others are text."""
+    value = code[row + G_VALUE]
+    if code[row + G_RENAMED] and code[value + 1] == P_EXTENSION:
+        at = find_extension(data, pool, work, ~code[value + 2], code[value + 3])
+        if at >= 0:
+            return int(work[at + N_STYLE])
+    return STYLE_TEXT
+
+
 @inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INT))
 def _work_out(
     data: ByteArray,
@@ -225,6 +238,7 @@ def _work_out(
         old = W_CORE_AT + index * N_ATTRIBUTE
         if index < 0:
             old = find_extension(data, pool, work, ~code[row + G_NAME], code[row + G_NAME_SIZE])
+            work[at + N_STYLE] = _style(data, pool, code, work, row)
         verdict = _changed(data, pool, code, memory, state, work, found, row, index, old, at)
         if verdict not in (DONE, PASSED):
             return verdict
@@ -245,6 +259,7 @@ def _note_transformed(data: ByteArray, pool: ByteArray, code: IntArray, work: In
     work[at + N_TEXT] = work[own + N_TEXT]
     work[at + N_SIZE] = work[own + N_SIZE]
     work[at + N_ESCAPES] = work[own + N_ESCAPES]
+    work[at + N_STYLE] = STYLE_TEXT
     derived = W_CHANGES_AT + A_ID * N_ATTRIBUTE
     work[W_WRITTEN_AT + A_ID] = derived
     work[derived + N_ESCAPES] = 0
@@ -272,7 +287,6 @@ def _merge_extensions(code: IntArray, work: IntArray, route: int) -> int:
         work[at + N_NAME] = ~code[row + G_NAME]
         work[at + N_NAME_SIZE] = code[row + G_NAME_SIZE]
         work[at + N_HEAD] = code[row + G_HEAD]
-        work[at + N_STYLE] = STYLE_TEXT
         work[to] = at
         to += 1
     while own < last:

@@ -23,6 +23,7 @@ from penstock.wire.routing_layout import (
     I_BOOLEAN_IS_NULL,
     I_BOOLEAN_OF_PATH,
     I_BOOLEAN_OF_TEXT,
+    I_COALESCE,
     I_COMPARE_BOOLEAN,
     I_COMPARE_CORE,
     I_COMPARE_NUMBER,
@@ -107,6 +108,8 @@ def _logic(work: IntArray, operation: int, a: int) -> int:
         return min(left, right)
     if operation == I_OR:
         return max(left, right)
+    if operation == I_COALESCE:
+        return right if left == NULL else left
     if left == NULL or right == NULL:
         return NULL
     return _accepts(a, left - right)
@@ -203,7 +206,7 @@ def _operation(
         return _compare_number(work, a, b, c)
     if operation == I_NUMBER_IS_NULL:
         return TRUE if work[W_SCALE] < 0 else FALSE
-    if operation in (I_PUSH, I_AND, I_OR, I_NOT, I_BOOLEAN_IS_NULL, I_COMPARE_BOOLEAN):
+    if operation in (I_PUSH, I_AND, I_OR, I_NOT, I_COALESCE, I_BOOLEAN_IS_NULL, I_COMPARE_BOOLEAN):
         return _logic(work, operation, a)
     return _read_number(data, work, work[W_LEFT], work[W_LEFT_SIZE])
 

@@ -24,9 +24,11 @@ from penstock.wire.kernels.utf8 import is_utf8
 from penstock.wire.kernels.varint import byte_at
 from penstock.wire.kernels.words import equal
 from penstock.wire.routing_layout import (
+    A_CORE,
     A_DATACONTENTTYPE,
     BROKEN,
     C_HEADS,
+    C_RESPELLED,
     C_SHAPE,
     DONE,
     H_CORE,
@@ -58,7 +60,11 @@ from penstock.wire.routing_layout import (
 __all__ = ["read_headers"]
 
 _CONTENT_TYPE = np.frombuffer(b"content-type", np.uint8)
+_REPEATED = np.frombuffer(b"ce_datacontenttype", np.uint8)
+"""Kafka 3.2.1: content-type is the one header of datacontenttype; another that says the same is borne."""
 _PREFIX = 3
+_LOWER = 0x20
+"""The bit that makes a letter of ASCII small."""
 _PATIENCE = 8
 """Of so many records in a row with new headers, those of one are remembered."""
 
@@ -72,11 +78,23 @@ def _is_ours(data: ByteArray, name: int, size: int) -> int:
     )
 
 
-@inner(INT(BYTES, INTS, INT, INT, INT, INT))
-def _foreign(data: ByteArray, work: IntArray, start: int, name: int, length: int, end: int) -> int:
+@inner(INT(BYTES, INT, INT))
+def _may_be_ours(data: ByteArray, name: int, length: int) -> int:
+    """Say 1 for a name that begins with ce in any case, or is as long as content-type and begins with a c."""
+    if length < _PREFIX or byte_at(data, name) | _LOWER != 0x63:
+        return 0
+    return int(byte_at(data, name + 1) | _LOWER == 0x65 or length == len(_CONTENT_TYPE))
+
+
+@inner(INT(BYTES, INTS, INTS, INT, INT, INT, INT))
+def _foreign(
+    data: ByteArray, code: IntArray, work: IntArray, start: int, name: int, length: int, end: int
+) -> int:
     """Note a header of the application, which travels as it is."""
     count = work[W_FOREIGN]
     if count >= MAX_FOREIGN or not is_utf8(data, name, name + length):
+        return SLOW
+    if code[C_RESPELLED] and _may_be_ours(data, name, length):
         return SLOW
     work[W_FOREIGN_AT + 2 * count] = start
     work[W_FOREIGN_AT + 2 * count + 1] = end
@@ -98,12 +116,18 @@ def _attribute(
     size: int,
 ) -> int:
     index = core_index(data, name, length)
-    # Kafka 3.2.1: content-type is the one header of datacontenttype.
-    if index == A_DATACONTENTTYPE or size < 0:
+    if size < 0:
         return SLOW
     if index >= 0:
         return set_core(data, pool, code, memory, state, work, index, text, size)
     return add_extension(data, pool, work, name, length, text, size, STYLE_TEXT)
+
+
+@inner(INT(BYTES, INTS, INT, INT), inline=False)
+def _is_media_type(data: ByteArray, work: IntArray, text: int, size: int) -> int:
+    """Say 1 if content-type was read and has this text."""
+    at = W_CORE_AT + A_DATACONTENTTYPE * N_ATTRIBUTE
+    return int(work[at + N_SIZE] == size and equal(data, work[at + N_TEXT], data, text, size) != 0)
 
 
 @inner(INT(BYTES, INT, BYTES, INTS, INTS, INTS, INTS))
@@ -121,6 +145,7 @@ def _read_all(
     work[W_FOREIGN] = 0
     work[W_MEDIA] = 0
     pos = work[F_HEADERS_AT]
+    again, again_size = 0, -1
     for _ in range(work[F_HEADERS]):
         start = pos
         length, name = read_blob(data, pos, end)
@@ -130,16 +155,21 @@ def _read_all(
         if text < 0:
             return BROKEN
         pos = text + max(size, 0)
-        if _is_ours(data, name, length):
+        if is_text(data, name, length, _REPEATED):
+            verdict = DONE if again_size < 0 <= size else SLOW
+            again, again_size = text, size
+        elif _is_ours(data, name, length):
             verdict = _attribute(
                 data, pool, code, memory, state, work, name + _PREFIX, length - _PREFIX, text, size
             )
         elif is_text(data, name, length, _CONTENT_TYPE):
             verdict = set_core(data, pool, code, memory, state, work, A_DATACONTENTTYPE, text, size)
         else:
-            verdict = _foreign(data, work, start, name, length, pos)
+            verdict = _foreign(data, code, work, start, name, length, pos)
         if verdict != DONE:
             return verdict
+    if again_size >= 0:
+        return DONE if _is_media_type(data, work, again, again_size) else SLOW
     return DONE
 
 
@@ -162,9 +192,11 @@ def _write_head(data: ByteArray, name: int, length: int, pool: ByteArray, to: in
 
 @inner(INT(BYTES, BYTES, INTS, INT, INT, INT))
 def _note_header(data: ByteArray, pool: ByteArray, work: IntArray, row: int, name: int, length: int) -> int:
-    """Note which attribute a header is."""
+    """Note which attribute a header is; A_CORE stands for one that repeats content-type."""
     core, place = -1, -1
-    if is_text(data, name, length, _CONTENT_TYPE):
+    if is_text(data, name, length, _REPEATED):
+        core = A_CORE
+    elif is_text(data, name, length, _CONTENT_TYPE):
         core = A_DATACONTENTTYPE
     elif _is_ours(data, name, length):
         core = core_index(data, name + _PREFIX, length - _PREFIX)
@@ -183,6 +215,7 @@ def _remember(data: ByteArray, end: int, pool: ByteArray, code: IntArray, work: 
     head = code[C_HEADS]
     if count > MAX_SHAPE:
         return 0
+    typed = 0
     for i in range(count):
         row = W_SHAPE_AT + i * H_HEADER
         length, name = read_blob(data, pos, end)
@@ -190,6 +223,9 @@ def _remember(data: ByteArray, end: int, pool: ByteArray, code: IntArray, work: 
         if at + behind - pos > code[C_SHAPE] + SHAPE_TEXT:
             return 0
         _note_header(data, pool, work, row, name, length)
+        typed |= int(work[row + H_CORE] == A_DATACONTENTTYPE)
+        if work[row + H_CORE] == A_CORE and not typed:
+            return 0  # what it repeats is not known yet when it is read
         work[row + H_NAME_SIZE] = behind - pos
         at = copy(data, pos, pool, at, behind - pos)
         if work[row + H_CORE] < 0 <= work[row + H_PLACE] and length - _PREFIX <= MAX_HEAD:
@@ -215,6 +251,8 @@ def _again(
 ) -> int:
     """Give an attribute of the record before, whose name ends at `behind`, its text; 1 if that is legal."""
     core, place = work[row + H_CORE], work[row + H_PLACE]
+    if core == A_CORE:
+        return _is_media_type(data, work, text, size)
     if core >= 0:
         return int(set_text(data, pool, code, memory, state, work, core, text, size) == DONE)
     # An empty partitionkey is one thing that is not legal.

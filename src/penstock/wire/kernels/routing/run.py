@@ -199,8 +199,8 @@ def _measure(
     """Choose the mode in which the event leaves, and note its size; SLOW if that is not certain."""
     mode = code[route + R_MODE]
     structured = mode == MODE_STRUCTURED or (mode == MODE_KEEP and work[W_STRUCTURED] == 1)
-    # A tombstone stays one: no data is a null value, which only binary mode can say.
-    if structured and (work[W_DATA_SIZE] >= 0 or code[route + R_NO_DATA_AS_EVENT]):
+    # A tombstone stays one: a null value is an event without data, which only binary mode can say.
+    if structured and (work[W_DATA_SIZE] >= 0 or work[W_STRUCTURED] or code[route + R_NO_DATA_AS_EVENT]):
         if _scan(data, pool, work, trie, found, stack) != DONE:
             return SLOW
         style = _data_style(data, work)

@@ -47,7 +47,7 @@ __all__ = [
 
 CONTENT_TYPE = np.frombuffer(b"content-type", np.uint8)
 JSON = np.frombuffer(b"application/json", np.uint8)
-MARKER = np.frombuffer(b"\x18content-type\x56application/cloudevents+json; charset=UTF-8", np.uint8)
+MARKER = np.frombuffer(b"\x18content-type\x56application/cloudevents+json; charset=utf-8", np.uint8)
 """Kafka 3.3.1: the header of structured mode, with its lengths."""
 PREFIX = np.frombuffer(b"ce_", np.uint8)
 DATA = np.frombuffer(b',"data":', np.uint8)

@@ -1,0 +1,140 @@
+"""The first contact with a Kafka cluster by librdkafka, and what its errors mean, by one table.
+
+librdkafka tries for ever and tells why in a callback: here it gets a few seconds, and the reason is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any, Final
+
+from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
+
+__all__ = ["CONNECT_SECONDS", "START", "UNREACHABLE", "Contact", "error_name", "make_client"]
+
+CONNECT_SECONDS: Final = 5.0
+"""For the first answer of a cluster."""
+_REFUSED_SECONDS: Final = 2.0
+"""The same if all its addresses are known to refuse connections."""
+_TURN: Final = 0.5
+START: Final = "start it, or correct its address in the context; penstock doctor"
+"""What a person does about a cluster that does not answer."""
+
+UNREACHABLE: Final = frozenset(
+    {
+        "_ALL_BROKERS_DOWN",
+        "_MSG_TIMED_OUT",
+        "_RESOLVE",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_TRANSPORT",
+        "BROKER_NOT_AVAILABLE",
+        "NETWORK_EXCEPTION",
+        "REQUEST_TIMED_OUT",
+    }
+)
+"""Names of librdkafka and of Kafka's error codes that mean: nobody answered."""
+_AUTHENTICATION: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
+_ADVICE: Final[Mapping[frozenset[str], str]] = {
+    _AUTHENTICATION: "correct the credentials of this server in the context",
+    frozenset(
+        {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"}
+    ): "give the user of this context the right to do it, or use a context of another user",
+    frozenset({"INVALID_REPLICATION_FACTOR"}): "lower replicas in the contract, or use an environment",
+    frozenset({"POLICY_VIOLATION", "INVALID_CONFIG"}): "correct the topic's settings in the contract",
+    frozenset({"MSG_SIZE_TOO_LARGE"}): "send less at once, or raise max.message.bytes of the topic",
+    frozenset(
+        {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
+    ): "penstock plan shows what is missing, penstock apply makes it",
+}
+
+_log = logging.getLogger(__name__)
+
+
+def make_client(kind: str, options: Mapping[str, Any], name: str) -> Any:
+    """Make an AdminClient, Consumer or Producer of confluent-kafka; ConfigError if its options cannot be."""
+    try:
+        import confluent_kafka.admin
+    except ImportError as exc:
+        raise MissingExtra("contract", "confluent-kafka", purpose="talking to Kafka") from exc
+    make = getattr(confluent_kafka.admin if kind == "AdminClient" else confluent_kafka, kind)
+    try:
+        # log_level 0: librdkafka would write to stderr what we report ourselves.
+        return make({"log_level": "0", **options})
+    except (confluent_kafka.KafkaException, TypeError, ValueError) as exc:
+        raise ConfigError(
+            f"a client of {name} cannot be made", why=str(exc), next="correct this server in the context"
+        ) from exc
+
+
+class Contact:
+    """One client and what it has told of its troubles; `name` is the server's, for messages."""
+
+    def __init__(
+        self,
+        kind: str,
+        options: Mapping[str, str],
+        *,
+        name: str,
+        seconds: float = CONNECT_SECONDS,
+    ) -> None:
+        self.name = name
+        self.address = options.get("bootstrap.servers", "")
+        self._seconds = seconds
+        self._troubles: dict[str, str] = {}
+        self._made = False
+        self.client = make_client(kind, {**options, "error_cb": self._remember}, name)
+
+    def metadata(self, topic: str | None = None) -> Any:
+        """Ask for the brokers and all topics, or one; in short turns: wrong credentials are known soon."""
+        from confluent_kafka import KafkaException
+
+        began = monotonic()
+        asked = () if topic is None else (topic,)
+        while True:
+            try:
+                found = self.client.list_topics(*asked, timeout=min(_TURN, self._seconds))
+            except KafkaException as exc:
+                self.client.poll(0)
+                refused = error_name(exc) not in UNREACHABLE or _AUTHENTICATION & self._troubles.keys()
+                if refused or monotonic() - began >= self._patience:
+                    raise self.error("cluster", exc.args[0]) from exc
+            else:
+                self._made = True
+                return found
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for an answer; few if nobody has ever answered and every address refuses connections."""
+        nobody = not self._made and "_ALL_BROKERS_DOWN" in self._troubles
+        return min(_REFUSED_SECONDS, self._seconds) if nobody else self._seconds
+
+    def require(self) -> None:
+        """Raise Unreachable soon if nobody answers: most requests would wait for half a minute first."""
+        if not self._made:
+            self.metadata()
+
+    def error(self, subject: str, error: Any, *, what: str | None = None) -> ClusterError:
+        """Translate an error of librdkafka; `what` is said instead of who refused or did not answer."""
+        name, said = str(error.name()), error.str()
+        refused = next((word for word in _AUTHENTICATION if word in self._troubles), None)
+        if refused is not None and name in UNREACHABLE:
+            name, said = refused, self._troubles[refused]
+        if name in UNREACHABLE:
+            why = self._troubles.get("_TRANSPORT") or self._troubles.get("_RESOLVE") or said
+            return Unreachable(what or f"cannot reach {self.name}", where=self.address, why=why, next=START)
+        advice = next((text for words, text in _ADVICE.items() if name in words), None)
+        return ClusterError(
+            what or f"{self.name} refused: {subject}", where=self.address, why=f"{said} ({name})", next=advice
+        )
+
+    def _remember(self, error: Any) -> None:
+        self._troubles[error.name()] = error.str()
+        _log.debug("%s: %s", self.name, error.str())
+
+
+def error_name(exc: Exception) -> str:
+    """Give librdkafka's name of the error in an exception."""
+    return str(exc.args[0].name())

@@ -1,0 +1,43 @@
+"""The cluster id of an installation: chosen by its first gateway, and kept with the state of the groups.
+
+It is a property of a topic that exists for nothing else. Pulsar creates a topic with its properties in one
+step, so of gateways that start at the same time one chooses and the others read. No message is ever written
+to the topic.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.brokers.pulsar import Admin, Creation
+from penstock.errors import ClusterError
+from penstock.gateway.cluster_id import is_cluster_id, new_cluster_id
+
+__all__ = ["find_cluster_id"]
+
+_TOPIC: Final = "__cluster"
+_PROPERTY: Final = "penstock.kafka.cluster-id"
+_STAYS: Final = {
+    "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+    "maxInactiveDurationSeconds": 60,
+    "deleteWhileInactive": False,
+}
+"""The policy by which Pulsar does not remove a topic that nobody uses."""
+
+
+async def find_cluster_id(admin: Admin, namespace: str) -> str:
+    """Give the cluster id of the installation whose state is in a namespace; the first caller chooses it."""
+    await admin.create_namespace(namespace)
+    topic = f"persistent://{namespace}/{_TOPIC}"
+    chosen = new_cluster_id()
+    if await admin.create_partitioned_topic(topic, 1, {_PROPERTY: chosen}) is Creation.CREATED:
+        await admin.set_policy(topic, "inactiveTopicPolicies", _STAYS)
+        return chosen
+    found = (await admin.properties(topic) or {}).get(_PROPERTY)
+    if found is None or not is_cluster_id(found):
+        raise ClusterError(
+            f"topic {topic} does not hold the cluster id",
+            why=f"its property {_PROPERTY} is {found!r}",
+            next="delete the topic; a gateway that starts makes it again, with another cluster id",
+        )
+    return found

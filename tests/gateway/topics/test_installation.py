@@ -1,0 +1,42 @@
+"""The cluster id: one for an installation, another for each other one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from penstock.errors import ClusterError
+from penstock.gateway.cluster_id import is_cluster_id
+from penstock.gateway.pulsar.installation import find_cluster_id
+
+NAMESPACE = "public/__kafka"
+
+
+def cluster_ids(pulsar: Any, count: int = 1, namespace: str = NAMESPACE) -> set[str]:
+    async def scenario() -> list[str]:
+        return await asyncio.gather(*(find_cluster_id(pulsar, namespace) for _ in range(count)))
+
+    return set(asyncio.run(scenario()))
+
+
+def test_gateways_that_start_together_and_later_agree(fake: Any) -> None:
+    [first] = cluster_ids(fake, 5)
+    assert is_cluster_id(first)
+    assert cluster_ids(fake) == {first}
+    stays = fake.policies[f"persistent://{NAMESPACE}/__cluster", "inactiveTopicPolicies"]
+    assert stays["deleteWhileInactive"] is False
+
+
+def test_installations_differ(fake: Any) -> None:
+    assert cluster_ids(fake).isdisjoint(cluster_ids(fake, namespace="public/other"))
+    assert cluster_ids(fake).isdisjoint(cluster_ids(type(fake)()))
+
+
+@pytest.mark.parametrize("properties", [{}, {"penstock.kafka.cluster-id": "x y"}])
+def test_a_topic_without_an_id_is_told(fake: Any, properties: dict[str, str]) -> None:
+    cluster_ids(fake)
+    fake.properties_[f"persistent://{NAMESPACE}/__cluster"] = properties
+    with pytest.raises(ClusterError, match="__cluster does not hold"):
+        cluster_ids(fake)

@@ -1,0 +1,219 @@
+"""How a Spark job ends, or goes on: signals to everybody, a Java that dies, workers that start too slowly."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from pyspark.errors import PySparkException
+
+from penstock.errors import JobFailed
+from penstock.events import CloudEvent
+from penstock.events.bindings.kafka import KafkaBinding
+from penstock.pipeline.job import Job, JobOptions, Progress, Watcher, runner
+from penstock.pipeline.job.failure import failure
+
+Make = Callable[..., Any]
+LATE = "[X] ... java.lang.SparkException: Python worker failed to connect back."
+
+
+class Notes(Watcher):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job of one source, whose queries are played by `outcomes`."""
+    monkeypatch.setattr(runner, "_LONGEST_PAUSE", 0.0)
+    made = Job(SimpleNamespace(), JobOptions())  # type: ignore[arg-type]
+    prepared = SimpleNamespace(
+        source=SimpleNamespace(connections={}), schemas=SimpleNamespace(learn=lambda text: False)
+    )
+    made._prepared = {"s": prepared}  # type: ignore[dict-item]
+    made.totals = {"s": runner.Totals()}
+    return made
+
+
+def played(job: Job, monkeypatch: pytest.MonkeyPatch, outcomes: list[Any]) -> list[str]:
+    """Run the job; an outcome is what a query ends with, or a batch that it tells of. Give the notes."""
+    watcher, left, started = Notes(), iter(outcomes), []
+    job.watch(watcher)
+
+    def ended(query: Any, seconds: float) -> bool:
+        found = next(left, True)
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, Progress):
+            job._told.put(found)
+            return False
+        return bool(found)
+
+    def start(spark: Any, prepared: Any, options: Any) -> Any:
+        started.append(prepared)
+        return SimpleNamespace(runId=len(started), isActive=False)
+
+    monkeypatch.setattr(runner, "ended", ended)
+    monkeypatch.setattr(runner, "start_query", start)
+    monkeypatch.setattr(runner, "_LAST_WORDS", 0.0)
+    try:
+        job._run(None)  # type: ignore[arg-type]
+    finally:
+        watcher.notes.append(f"{len(started)} starts")
+    return watcher.notes
+
+
+def late() -> PySparkException:
+    return PySparkException(LATE)
+
+
+def test_a_query_whose_worker_comes_up_too_slowly_is_started_again(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = played(job, monkeypatch, [late(), late()])
+    assert notes[-1] == "3 starts"
+    assert [note for note in notes if "did not start in time; trying again" in note] == notes[:2]
+
+
+def test_it_is_given_up_in_the_end(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(JobFailed, match="did not start in time, again and again"):
+        played(job, monkeypatch, [late() for _ in range(20)])
+    assert job._late["s"] == runner._MOST_STARTS + 1
+
+
+def test_only_failures_in_a_row_count(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = Progress(source="s", batch=1, counts={"n_in": 1}, seconds=0.1, lag=0, lost=0)
+    rounds = [each for _ in range(runner._MOST_STARTS) for each in (late(), late(), batch)]
+    assert played(job, monkeypatch, rounds)[-1] == f"{2 * runner._MOST_STARTS + 1} starts"
+
+
+def test_another_failure_ends_the_job_at_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(JobFailed, match="the job stopped"):
+        played(job, monkeypatch, [PySparkException("something else")])
+
+
+def test_a_start_that_fails_so_is_tried_again_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes: list[Any] = [late(), late(), "query"]
+
+    def start(spark: Any, prepared: Any, options: Any) -> Any:
+        found = outcomes.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(runner, "start_query", start)
+    assert job._start(None, "s") == "query"  # type: ignore[arg-type, comparison-overlap]
+    outcomes[:] = [PySparkException("nonsense")]
+    with pytest.raises(PySparkException, match="nonsense"):
+        job._start(None, "s")  # type: ignore[arg-type]
+
+
+def test_a_job_that_is_asked_to_end_waits_for_nobody(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is late by then is no failure: nobody needs it any more."""
+    job.stop()
+    monkeypatch.setattr(runner, "finish", lambda query: True)
+    assert played(job, monkeypatch, [late()])[-1] == "1 starts"
+
+
+def test_a_job_that_is_asked_to_end_in_the_pause_has_not_failed(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "finish", lambda query: True)
+    monkeypatch.setattr(job._stop, "wait", lambda seconds: job.stop() or True)
+    notes = played(job, monkeypatch, [late()])
+    assert "trying again, 1 of" in notes[0]
+    assert notes[-1] == "1 starts"
+
+
+@pytest.mark.parametrize("before", [[], [late()]], ids=["first", "again"])
+def test_a_job_that_is_asked_to_end_while_a_start_is_late_has_not_failed(
+    job: Job, before: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job._prepared["t"] = job._prepared["s"]
+    started: list[Any] = []
+    outcomes, most = list(before), 2 * len(before)
+
+    def start(spark: Any, prepared: Any, options: Any) -> Any:
+        if len(started) == most:
+            job.stop()
+            raise late()
+        started.append(prepared)
+        return SimpleNamespace(runId=len(started), isActive=False)
+
+    def ended(query: Any, seconds: float) -> bool:
+        if outcomes:
+            raise outcomes.pop()
+        return True
+
+    monkeypatch.setattr(runner, "ended", ended)
+    monkeypatch.setattr(runner, "start_query", start)
+    monkeypatch.setattr(runner, "finish", lambda query: True)
+    monkeypatch.setattr(runner, "_LAST_WORDS", 0.0)
+    job._run(None)  # type: ignore[arg-type]
+    assert len(started) == most
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_java_that_is_gone_is_no_bug_of_ours(
+    job: Job, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "java_has_ended", lambda seconds: True)
+    monkeypatch.setattr(runner, "_RECENTLY", 0.01)
+    watcher = Notes()
+    job.watch(watcher)
+    if asked:
+        job.stop()
+        with job._outliving_java():
+            raise failure(Exception("SparkContext was shut down"), "s", {})
+        assert "the batch that ran is repeated" in watcher.notes[0]
+    else:
+        with pytest.raises(JobFailed, match="Java process has ended"), job._outliving_java():
+            raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_a_failure_beside_a_living_java_stays_what_it_is(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "java_has_ended", lambda seconds: False)
+    job.stop()
+    with pytest.raises(KeyError), job._outliving_java():
+        raise KeyError("x")
+
+
+# On real servers
+
+
+def everybody(running: Any) -> None:
+    """As systemd does by default: Java and the workers get it, too, whatever their session."""
+    driver = psutil.Process(running.process.pid)
+    for each in [*reversed(driver.children(recursive=True)), driver]:
+        each.send_signal(signal.SIGTERM)
+
+
+def the_group(running: Any) -> None:
+    """As `timeout` does."""
+    os.killpg(running.process.pid, signal.SIGTERM)
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_sigterm_to_all_ends_a_job_in_order(project: Make) -> None:
+    shop = project().create().write()
+    event = CloudEvent({"id": "1", "source": "/s", "type": "t"}, b"x")
+    for number, signalled in enumerate((the_group, everybody), 1):
+        shop.produce([KafkaBinding().encode(event)])
+        running = shop.spawn("run")
+        running.until(r"batch \d+ ")
+        signalled(running)
+        assert running.ended() == 0, running.told()
+        said = running.told()
+        assert "Traceback" not in said
+        assert "PK900" not in said
+        assert "progress in" in said
+        assert len(shop.read("out")) == number
