@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,12 @@ from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.assembly import sources_of
 from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.fused.mark import Belonging, Mark, Owner, read_belonging
-from penstock.pipeline.job import JobOptions, Watcher, job_of
+from penstock.pipeline.job import JobOptions, Watcher, job_of, preparation
+from penstock.pipeline.job import loop as job_loop
 from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.fingerprint import read_fingerprint
 from penstock.pipeline.job.loop import owner_of
+from penstock.pipeline.job.survey import Survey, survey
 from penstock.record import KafkaRecord
 
 if TYPE_CHECKING:
@@ -174,3 +177,26 @@ def test_a_topic_that_was_deleted_and_made_again_is_read_from_its_beginning(proj
 
 def _fields(found: KafkaRecord) -> dict[str, Any]:
     return {"key": found.key, "value": found.value, "headers": found.headers}
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("engine", ["loop", "fused"])
+def test_progress_that_moves_while_a_job_is_prepared_is_its_own(
+    project: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    shop = project().create().write()
+    shop.produce([record(0)])
+    if engine == "loop":
+        assert looped(shop)[0] == 1
+    else:
+        assert shop.run(spark, once=True, engine=engine).counts["n_in"] == 1
+
+    def before(*given: Any) -> Survey:
+        """Look as if it had been done before the other job went on."""
+        return replace(survey(*given), latest={0: 0})
+
+    for module in (job_loop, preparation):
+        monkeypatch.setattr(module, "survey", before)
+    with job_of(shop.pipeline(), JobOptions(once=True, engine=engine)) as job:
+        job.prepare()
+        assert job.totals

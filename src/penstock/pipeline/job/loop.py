@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Thread
@@ -16,7 +16,6 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.pipeline.assembly import Source, sources_of, stage_of
@@ -26,14 +25,14 @@ from penstock.pipeline.fused.mark import Belonging, Owner, read_belonging
 from penstock.pipeline.fused.same_topic import are_certainly_two
 from penstock.pipeline.fused.work import Work
 from penstock.pipeline.job.choice import LOOP, chosen, guarantee
-from penstock.pipeline.job.fingerprint import Change, beyond, refuse
+from penstock.pipeline.job.fingerprint import Change, refuse
 from penstock.pipeline.job.fused import work_of
 from penstock.pipeline.job.groups import group_of
 from penstock.pipeline.job.offsets import gap
 from penstock.pipeline.job.preparation import promised, refuse_gap
 from penstock.pipeline.job.progress import LOST, Progress, counts_of
 from penstock.pipeline.job.runner import Job, Totals
-from penstock.pipeline.job.survey import settled, survey
+from penstock.pipeline.job.survey import beyond_end, settled, survey
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,8 +102,9 @@ class LoopJob(Job):
             marks = GroupOffsets(cluster, group).committed(source.topic, stable=False)
         if not self.options.take_over:
             refuse_other_owner(work, marks)
-        anew = self._is_other(work, marks, found.latest)
         position = {part: mark.offset for part, mark in marks.items()}
+        passed = beyond_end(position, source, found, self._clusters)
+        anew = self._is_other((*passed, *remade(work.belonging, marks)), group)
         lost = 0 if anew else gap(position, found.earliest)
         if lost and policy == "stop":
             refuse_gap(lost, source.topic, f"group {group}")
@@ -112,12 +112,10 @@ class LoopJob(Job):
             self._note(note)
         return _Ready(work=work, anew=anew, is_empty=found.is_empty)
 
-    def _is_other(self, work: Work, marks: Mapping[int, GroupOffset], latest: Offsets) -> bool:
+    def _is_other(self, changed: Sequence[Change], group: str) -> bool:
         """Say whether the marks are of another topic; refuse that unless it may begin anew."""
-        position = {part: mark.offset for part, mark in marks.items()}
-        changed = (*beyond(position, latest), *remade(work.belonging, marks))
         if not self.options.fresh_checkpoint:
-            refuse(changed, f"group {work.group}")
+            refuse(changed, f"group {group}")
         return bool(changed)
 
     def run(self, spark: SparkSession | None = None) -> None:

@@ -17,7 +17,6 @@ from penstock.pipeline.job.choice import COLUMNS, FUSED, chosen, fused_stops, gu
 from penstock.pipeline.job.fingerprint import (
     Fingerprint,
     Query,
-    beyond,
     changes,
     moved,
     read_fingerprint,
@@ -29,7 +28,7 @@ from penstock.pipeline.job.groups import group_of
 from penstock.pipeline.job.offsets import gap
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.sinks import Delivery, delivery_of
-from penstock.pipeline.job.survey import Clusters, Survey, settled, survey
+from penstock.pipeline.job.survey import Clusters, Survey, beyond_end, settled, survey
 from penstock.pipeline.stage import Stage
 from penstock.pipeline.typed.schemas import Schemas
 
@@ -112,7 +111,7 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
     found = survey(source, stage, clusters)
     stage = settled(stage, found, len(source.servers))
     checkpoint = Checkpoint(folder=Path(pipeline.checkpoint).absolute() / source.name)
-    notes = (*_compare(source, found, checkpoint, settings), *_without_group(source, group))
+    notes = (*_compare(source, found, checkpoint, settings, clusters), *_without_group(source, group))
     query, policy = _query(source, checkpoint, found, engine), settings.on_data_loss or pipeline.on_data_loss
     lost = gap(_position(source, checkpoint, query, clusters), found.earliest)
     if lost and policy == "stop":
@@ -222,13 +221,16 @@ def _refuse_downgrade(
     )
 
 
-def _compare(source: Source, found: Survey, checkpoint: Checkpoint, settings: JobOptions) -> Iterator[str]:
+def _compare(
+    source: Source, found: Survey, checkpoint: Checkpoint, settings: JobOptions, clusters: Clusters
+) -> Iterator[str]:
     """Refuse a checkpoint of something else, or put it aside if that is wanted; say what else has changed."""
     old = read_fingerprint(checkpoint.fingerprint) if checkpoint.exists else None
     if old is None:
         return
     position = checkpoint.position(source.topic)
-    changed = (*beyond(position, found.latest), *changes(old, _fingerprint(source, found)))
+    passed = beyond_end(position, source, found, clusters)
+    changed = (*passed, *changes(old, _fingerprint(source, found)))
     if settings.fresh_checkpoint and any(change.fatal for change in changed):
         aside = checkpoint.put_aside()
         yield f"{source.name}: begins anew; the old checkpoint is {aside}"

@@ -10,10 +10,11 @@ from penstock.contract.credentials import Client, Connection, options, reveal
 from penstock.errors import ClusterError, PipelineError
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.functions.invoker import FunctionInvoker
+from penstock.pipeline.job.fingerprint import Change, beyond
 from penstock.pipeline.ports import Invoker, Target
 from penstock.pipeline.stage import Stage
 
-__all__ = ["Clusters", "Survey", "settled", "survey"]
+__all__ = ["Clusters", "Survey", "beyond_end", "settled", "survey"]
 
 
 class Clusters:
@@ -69,6 +70,17 @@ def survey(source: Source, stage: Stage, clusters: Clusters) -> Survey:
         limits=limits,
         present=frozenset(present),
     )
+
+
+def beyond_end(position: Offsets, source: Source, found: Survey, clusters: Clusters) -> tuple[Change, ...]:
+    """Say where the progress of a job lies beyond the end of its topic.
+
+    Another job that still works may have moved it behind the end that the survey saw: the end is asked anew.
+    """
+    if not beyond(position, found.latest):
+        return ()
+    receive = source.receive
+    return beyond(position, clusters.client(receive.server, receive.connection).latest(source.topic))
 
 
 def settled(stage: Stage, found: Survey, clusters: int) -> Stage:
