@@ -475,6 +475,36 @@ def test_a_tree_made_by_hand_may_be_too_deep_but_does_not_raise() -> None:
     assert [error.kind for error in evaluate(tree, {}).errors] == [ErrorKind.GENERIC]
 
 
+class _Unprintable:
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "passes", "kinds"),
+    [
+        ("n = 1", "0" * 5000 + "1", True, []),
+        ("n = 1", "-" + "0" * 5000 + "1", False, []),
+        ("n < 5", "0" * 5000 + "12345678901", False, ["cast"]),
+        ("INT(n) = 0", "0" * 5000, True, []),
+        ("IS_INT(n)", "0" * 5000 + "1", True, []),
+        (f"n = {'0' * 5000}1", "1", True, []),
+        (f"n = -{'0' * 5000}1", "1", False, []),
+        (f"n = {'0' * 5000}12345678901", "1", False, ["parse"]),
+        ("LENGTH(n) = 5001", 10**5000, True, []),
+        ("LENGTH(n) = 5002", -(10**5000), True, []),
+        ("n = 1", _Unprintable(), False, ["generic"]),
+    ],
+    ids=range(11),
+)
+def test_no_value_of_an_attribute_makes_an_evaluation_raise(
+    expression: str, value: object, passes: bool, kinds: list[str]
+) -> None:
+    result = evaluate(expression, {"n": value})
+    assert [str(error.kind) for error in result.errors] == kinds
+    assert result.passes is passes
+
+
 def test_many_wildcards_take_no_time() -> None:
     pattern = "%a" * 2000 + "%b"
     assert evaluate(f"text LIKE '{pattern}'", {"text": "a" * 65536}).value is False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -52,6 +52,14 @@ class Outgoing:
     def add_columns(self, target: Target, departure: Departure) -> None:
         """Send whole columns."""
         self._columns.append((target, departure))
+
+    def extend(self, other: Outgoing, start: int) -> None:
+        """Take over what another part of the batch became; its first row is row `start` of the batch."""
+        self.counts.update(other.counts)
+        self._columns += [
+            (target, replace(departure, rows=departure.rows + start)) for target, departure in other._columns
+        ]
+        self._records += [(row + start, target, record) for row, target, record in other._records]
 
     def batch(self) -> pa.RecordBatch:
         """Give everything in order, and the counters behind it."""

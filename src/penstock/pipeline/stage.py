@@ -8,6 +8,7 @@ dropped and rejected.
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
@@ -16,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import CannotEncode
+from penstock.errors import EventError, PenstockError
 from penstock.events import CloudEvent, absent
 from penstock.events.reading import Mode as EventMode
 from penstock.events.reading import Verdict as Reading
@@ -48,6 +49,7 @@ __all__ = [
 ]
 
 INPUT: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
+_INTERNAL: Final = "internal-error"
 _FOREIGN, _UNSUPPORTED = CODES[Reading.FOREIGN], CODES[Reading.UNSUPPORTED]
 
 
@@ -125,7 +127,31 @@ class Stage:
         return self.route(batch, now=now).batch()
 
     def route(self, batch: pa.RecordBatch, *, now: int) -> Outgoing:
-        """Do what `process` does; what leaves still knows the row that it came from."""
+        """Do what `process` does; what leaves still knows the row that it came from.
+
+        A record that makes any step raise becomes a dead letter: the batch is halved until it is alone.
+        """
+        try:
+            return self._routed(batch, now)
+        except Exception as exc:
+            if not _is_of_a_record(exc):
+                raise
+            half = batch.num_rows // 2
+            if not half:
+                return self._broken(batch, exc)
+        found = self.route(batch.slice(0, half), now=now)
+        found.extend(self.route(batch.slice(half), now=now), half)
+        return found
+
+    def _broken(self, batch: pa.RecordBatch, exc: Exception) -> Outgoing:
+        rows = _Rows()
+        rows.counts["n_in"] = batch.num_rows
+        for row in range(batch.num_rows):
+            self._bury(None, _INTERNAL, _bug(exc), batch, row, rows)
+        self._write_letters(rows)
+        return rows
+
+    def _routed(self, batch: pa.RecordBatch, now: int) -> Outgoing:
         events = self.reader(batch)
         for check in self.checks:
             events = check(events, batch)
@@ -323,7 +349,7 @@ class Stage:
         wanted = asked is Mode.STRUCTURED or (asked is Mode.KEEP and leaving.structured)
         # A tombstone stays one: a null value is an event without data, which only binary mode can say.
         mode = EventMode.STRUCTURED if wanted and not leaving.null_value else EventMode.BINARY
-        refused: CannotEncode | None = None
+        refused: Exception | None = None
         for target in route.targets:
             try:
                 if target.writer is None:
@@ -337,12 +363,17 @@ class Stage:
                         null_value=leaving.null_value,
                         came=leaving.came,
                     )
-            except CannotEncode as exc:
+            except Exception as exc:
+                # Not left to `route`, which would call a function for its whole batch once more.
+                if not _is_of_a_record(exc):
+                    raise
                 refused = refused or exc
             else:
                 self._send(route, target, record, batch, leaving.row, rows)
-        if refused is not None:
+        if isinstance(refused, EventError):
             self._bury(route, "cannot-encode", str(refused), batch, leaving.row, rows)
+        elif refused is not None:
+            self._bury(route, _INTERNAL, _bug(refused), batch, leaving.row, rows)
 
     def _send(
         self,
@@ -433,6 +464,18 @@ class Stage:
                 # A dead letter that cannot be written would stop the job: this one says where the record is.
                 written = binding.encode(dead_letter_event(replace(letter, kept=False), self.pipeline))
             rows.add(target, written, row)
+
+
+def _is_of_a_record(exc: Exception) -> bool:
+    """Whether an exception is about one record: not the machine, not one that stops a job on purpose."""
+    return isinstance(exc, EventError) or not isinstance(exc, PenstockError | OSError | MemoryError)
+
+
+def _bug(exc: Exception) -> str:
+    """Say what was raised and where, for the reason of a dead letter."""
+    frame = traceback.extract_tb(exc.__traceback__)[-1]
+    place = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+    return f"a bug in Penstock: {type(exc).__name__} at {place}: {exc!s:.500}"
 
 
 def _as_emitted(routed: Routed, invoked: Invoked, number: int) -> Routed:

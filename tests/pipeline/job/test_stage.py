@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidEvent
+from penstock.errors import InvalidEvent, JobFailed, UnknownSchemas
 from penstock.events import CloudEvent
 from penstock.events import Mode as EventMode
 from penstock.events.bindings.kafka import KafkaBinding
+from penstock.pipeline.arrow.batch import EventColumns
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.deadletter import DeadLetter, dead_letter_event, read_dead_letter, restore
+from penstock.pipeline.plan.cesql import parse_cesql
 from penstock.pipeline.plan.route import Mode, RoutePlan, Tombstones
 from penstock.pipeline.plan.sql import parse_sql
 from penstock.pipeline.ports import Target
 from penstock.pipeline.stage import COUNTERS, Stage, StageRoute
-from penstock.record import KafkaRecord
+from penstock.record import Headers, KafkaRecord
 
 PLAN = RoutePlan(name="large", where=parse_sql("type = 'placed' AND data.total >= 100"), mode=Mode.STRUCTURED)
 
@@ -131,6 +135,66 @@ def test_the_mode_in_which_an_event_came_is_kept() -> None:
     structured = KafkaBinding(mode=EventMode.STRUCTURED).encode(event)
     rows, _ = run([structured, KafkaBinding().encode(event)], RoutePlan(name="r"))
     assert [row["headers"][0]["key"] for row in rows] == ["content-type", "ce_specversion"]
+
+
+def numbered(key: bytes) -> KafkaRecord:
+    return replace(order(150), key=key)
+
+
+def test_a_record_that_makes_a_step_raise_is_a_dead_letter_and_the_others_go_on() -> None:
+    def check(events: EventColumns, batch: pa.RecordBatch) -> EventColumns:
+        if b"bad" in batch.column("key").to_pylist():
+            raise ZeroDivisionError("in a step by columns")
+        return events
+
+    records = [numbered(b"bad" if n in (0, 7, 8) else b"%d" % n) for n in range(20)]
+    outgoing = replace(stage(), checks=(check,)).route(batch_of(records), now=0)
+    *rows, counts = outgoing.batch().to_pylist()
+    assert [(row["topic"], row["key"]) for row in rows] == [
+        ("dead.source" if record.key == b"bad" else "out", record.key) for record in records
+    ]
+    assert outgoing.places() == list(range(20))
+    letter = read_dead_letter(KafkaBinding().decode(record_of(rows[7])))
+    assert (letter.code, letter.record.offset, letter.record.key) == ("internal-error", 7, b"bad")
+    assert "ZeroDivisionError at test_stage.py" in letter.reason
+    assert (counts["n_in"], counts["n_out"], counts["n_dead"]) == (20, 17, 3)
+
+
+def test_an_event_that_makes_a_writer_raise_is_a_dead_letter_of_its_route() -> None:
+    def write(event: CloudEvent, key: bytes | None, headers: Headers, **more: object) -> KafkaRecord:
+        if key == b"bad":
+            raise IndexError("in a writer")
+        return KafkaRecord(key=key)
+
+    wanted = stage()
+    routes = tuple(replace(r, targets=(replace(r.targets[0], writer=write),)) for r in wanted.routes)
+    records = [numbered(b"bad" if n == 3 else b"%d" % n) for n in range(6)]
+    *rows, _ = replace(wanted, routes=routes).process(batch_of(records), now=0).to_pylist()
+    assert [row["topic"] for row in rows] == ["out"] * 3 + ["dead.route"] + ["out"] * 2
+
+
+@pytest.mark.parametrize(
+    "error", [UnknownSchemas("op", ["id:5"]), JobFailed("stop"), OSError("no disk"), MemoryError()]
+)
+def test_what_is_not_about_one_record_ends_the_batch(error: Exception) -> None:
+    def check(events: EventColumns, batch: pa.RecordBatch) -> EventColumns:
+        raise error
+
+    with pytest.raises(type(error)):
+        replace(stage(), checks=(check,)).process(batch_of([order(150)] * 3), now=0)
+
+
+@pytest.mark.parametrize("number", ["0" * 5000 + "1", "1" * 5000])
+def test_a_number_of_any_length_does_not_end_a_batch(number: str) -> None:
+    plan = RoutePlan(name="cesql", where=parse_cesql("n = 1"))
+    rows, counts = run([order(1, n="1"), order(1, n=number), order(1, n="1")], plan)
+    assert [row["topic"] for row in rows] == ["out"] * (3 if number.startswith("0") else 2)
+    assert counts["n_dead"] == 0
+
+
+def record_of(row: dict[str, Any]) -> KafkaRecord:
+    headers = tuple((pair["key"], pair["value"]) for pair in row["headers"])
+    return KafkaRecord(key=row["key"], value=row["value"], headers=headers)
 
 
 def test_the_stage_travels_to_workers() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
+from decimal import Decimal
 
 from penstock.events.cesql.result import INTEGER_MAX, INTEGER_MIN, Type, Value
 
-__all__ = ["CAST", "as_value", "cast", "type_of"]
+__all__ = ["CAST", "as_value", "cast", "read_integer", "type_of"]
 
-# At most ten digits after the leading zeros: int() of a hostile megabyte of digits is not for free.
-_INTEGER = re.compile(r"[+-]?0*[0-9]{1,10}")
+# At most ten digits after the leading zeros, which int() is not given: it refuses more than 4300 digits,
+# leading zeros included.
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,10})")
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -34,12 +36,20 @@ def as_value(attribute: object) -> Value:
             return int(attribute)
         case bytes():
             return base64.b64encode(attribute).decode("ascii")
+        case int():
+            return f"{Decimal(attribute):f}"  # str() refuses integers of more than 4300 digits
         case _:
             return str(attribute)
 
 
-def _string_to_integer(text: str) -> int | None:
-    number = int(text) if _INTEGER.fullmatch(text) else None
+def read_integer(text: str) -> int | None:
+    """Read a number with any count of leading zeros; None if it is none or has more than 32 bits.
+
+    >>> read_integer("-0017"), read_integer("2147483648"), read_integer("x")
+    (-17, None, None)
+    """
+    match = _INTEGER.fullmatch(text)
+    number = None if match is None else int(match[1] + match[2])
     return number if number is not None and INTEGER_MIN <= number <= INTEGER_MAX else None
 
 
@@ -54,7 +64,7 @@ def _boolean_to_string(value: bool) -> str:
 CAST: dict[tuple[Type, Type], Callable[..., Value | None]] = {
     (Type.INTEGER, Type.STRING): str,
     (Type.INTEGER, Type.BOOLEAN): bool,
-    (Type.STRING, Type.INTEGER): _string_to_integer,
+    (Type.STRING, Type.INTEGER): read_integer,
     (Type.STRING, Type.BOOLEAN): _string_to_boolean,
     (Type.BOOLEAN, Type.INTEGER): int,
     (Type.BOOLEAN, Type.STRING): _boolean_to_string,

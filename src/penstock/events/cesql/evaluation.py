@@ -74,7 +74,13 @@ def evaluate(
         return Result(ZERO[returns(tree, functions)], tuple(run.errors))
     except RecursionError:
         # A tree that did not come from parse() may be deeper than MAX_DEPTH.
-        return Result(False, (EvaluationError(ErrorKind.GENERIC, "the expression is nested too deeply"),))
+        return _generic("the expression is nested too deeply")
+    except Exception as error:  # noqa: BLE001 - one event must not end the evaluation of those beside it
+        return _generic(f"{type(error).__name__}: {error!s:.200}")
+
+
+def _generic(message: str) -> Result:
+    return Result(False, (EvaluationError(ErrorKind.GENERIC, message),))
 
 
 def returns(expression: Expression, functions: Functions = BUILTINS) -> Type:

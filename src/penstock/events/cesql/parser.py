@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.errors import InvalidExpression
-from penstock.events.cesql.result import INTEGER_MAX, INTEGER_MIN
+from penstock.events.cesql.casts import read_integer
 from penstock.events.cesql.syntax import (
     Binary,
     BooleanLiteral,
@@ -179,10 +179,9 @@ class _Parser:
 
     def integer(self) -> Expression:
         token = self.take()
-        digits = token.text.lstrip("+-").lstrip("0") or "0"
-        value = int(token.text) if len(digits) <= len(str(INTEGER_MAX)) else INTEGER_MAX + 1
+        value = read_integer(token.text)
         # 2.2: integer literals MUST be valid 32 bit signed integer values.
-        if not INTEGER_MIN <= value <= INTEGER_MAX:
+        if value is None:
             raise syntax_error(f"{token.text[:20]} is not a 32-bit integer", token.position)
         return IntegerLiteral(value)
 
