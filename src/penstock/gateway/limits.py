@@ -14,7 +14,8 @@ _MIB = 1024 * _KIB
 class Limits:
     """How much one connection, one principal or address, and the whole process may have under way."""
 
-    requests_per_connection: int = 100
+    requests_per_connection: int = 500
+    """A client that does not wait for answers sends hundreds; those of one turn go on to Pulsar together."""
     bytes_per_connection: int = 64 * _MIB
     bytes_per_principal: int = 128 * _MIB
     """Of requests of one principal; of one address on a listener that does not authenticate."""
