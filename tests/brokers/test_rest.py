@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from penstock.brokers import rest as rest_module
+from penstock.brokers.pulsar import Admin
 from penstock.brokers.pulsar_admin import PulsarAdmin
 from penstock.brokers.rest import Rest
 from penstock.brokers.schema_registry import SchemaRegistry
-from penstock.errors import ClusterError, ConfigError, Unreachable
+from penstock.config.secret import Secret
+from penstock.errors import AccessDenied, ClusterError, ConfigError, Unreachable
 
 
 @dataclass
 class Scripted:
-    """Answers by path: status, body, headers; and the requests that came."""
+    """Answers by path: status, body, headers; and the requests that came. It has an address on two hosts."""
 
-    url: str = ""
+    urls: list[str] = field(default_factory=list)
     answers: dict[str, tuple[int, bytes, dict[str, str]]] = field(default_factory=dict)
     seen: list[tuple[str, str, str | None]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return self.urls[0]
 
     def answer(self, path: str, status: int, body: bytes = b"", **headers: str) -> None:
         self.answers[path] = (status, body, headers)
@@ -49,13 +57,15 @@ def server() -> Iterator[Scripted]:
         def log_message(self, *_args: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        script.url = f"http://127.0.0.1:{http.server_port}"
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with ExitStack() as servers:
+        for host in ("127.0.0.1", "127.0.0.2"):
+            http = servers.enter_context(ThreadingHTTPServer((host, 0), Handler))
+            script.urls.append(f"http://{host}:{http.server_port}")
+            thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            servers.callback(thread.join)
+            servers.callback(http.shutdown)
         yield script
-        http.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -70,6 +80,105 @@ def test_credentials_follow_a_redirect_to_the_owner(server: Scripted, client: Re
     server.answer("/b", 200, b'{"x": 1}')
     assert client.call("GET", "/a").value == {"x": 1}
     assert server.seen == [("GET", "/a", "Bearer t0ken"), ("GET", "/b", "Bearer t0ken")]
+
+
+@pytest.fixture
+def stranger(server: Scripted) -> str:
+    """The same server on another host."""
+    return server.urls[1]
+
+
+def test_credentials_stay_with_their_host(server: Scripted, client: Rest, stranger: str) -> None:
+    server.answer("/a", 307, Location=f"{stranger}/b")
+    server.answer("/b", 200, b'{"x": 1}')
+    assert client.call("POST", "/a", {"secret": 1}).value == {"x": 1}
+    assert server.seen == [("POST", "/a", "Bearer t0ken"), ("POST", "/b", None)]
+
+
+@pytest.mark.parametrize(
+    ("base", "url", "gets_them"),
+    [
+        ("http://h:8081", "http://h:8081/x", True),
+        ("http://h:8081", "http://H:8081/x", True),
+        ("http://h", "http://h:80/x", True),
+        ("http://h:8081", "http://h:8082/x", False),
+        ("http://h", "https://h/x", False),
+        ("http://h", "http://h.evil/x", False),
+        ("http://h", "http://h@evil/x", False),
+    ],
+)
+def test_another_port_is_another_host(base: str, url: str, gets_them: bool) -> None:
+    rest = Rest(base, name="registry", authorization="Basic x")
+    assert ("Authorization" in rest._headers_for(url)) is gets_them
+    rest.close()
+
+
+def test_the_credentials_of_a_registry_stay_with_it(server: Scripted, stranger: str) -> None:
+    server.answer("/subjects", 308, Location=f"{stranger}/other")
+    server.answer("/other", 200, b"[]")
+    with SchemaRegistry({"url": server.url, "basic.auth.user.info": "u:p"}) as registry:
+        assert registry.subjects() == frozenset()
+    assert [seen[2] is None for seen in server.seen] == [False, True]
+
+
+def test_who_does_not_get_the_credentials_and_asks_for_them_is_named(
+    server: Scripted, client: Rest, stranger: str
+) -> None:
+    server.answer("/a", 307, Location=f"{stranger}/b")
+    server.answer("/b", 401, b"{}")
+    with pytest.raises(AccessDenied, match="redirects to 127.0.0.2"):
+        client.call("GET", "/a")
+
+
+@pytest.mark.parametrize("location", ["http://[::1", "http://h:999999/", "http://h:x/"])
+def test_a_redirect_to_no_address(server: Scripted, client: Rest, location: str) -> None:
+    server.answer("/a", 307, Location=location)
+    with pytest.raises(ClusterError):
+        client.call("GET", "/a")
+
+
+OWNER = "/admin/v2/persistent/public/default"
+
+
+def ask_pulsar(options: dict[str, str]) -> None:
+    with PulsarAdmin({"authorization": "Bearer t0ken", **options}) as admin:
+        admin._rest.call("GET", "/persistent/public/default")
+
+
+def ask_pulsar_async(options: dict[str, str]) -> None:
+    async def ask() -> None:
+        hosts = options.get("hosts", "").split(",")
+        async with Admin(options["url"], token=Secret("t0ken"), hosts=hosts) as admin:
+            await admin._rest.ask("GET", "/persistent/public/default")
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("ask", [ask_pulsar, ask_pulsar_async])
+@pytest.mark.parametrize(
+    ("named", "listed", "gets_them"),
+    [
+        ("", (200, b'["127.0.0.2:8080"]'), True),
+        ("127.0.0.2", (403, b"{}"), True),
+        ("", (200, b'["127.0.0.3:8080", "[::1", 5]'), False),
+        ("", (403, b"{}"), False),
+        ("", (200, b'{"127.0.0.2": 1}'), False),
+    ],
+)
+def test_brokers_of_the_cluster_get_the_credentials(
+    server: Scripted,
+    stranger: str,
+    ask: Callable[[dict[str, str]], None],
+    named: str,
+    listed: tuple[int, bytes],
+    gets_them: bool,
+) -> None:
+    server.answer(OWNER, 307, Location=f"{stranger}/owner")
+    server.answer("/owner", 200, b"[]")
+    server.answer("/admin/v2/brokers", *listed)
+    ask({"url": server.url, "hosts": named})
+    assert server.seen[-1] == ("GET", "/owner", "Bearer t0ken" if gets_them else None)
+    assert (("GET", "/admin/v2/brokers", "Bearer t0ken") in server.seen) is (not named)
 
 
 def test_a_redirect_in_a_circle(server: Scripted, client: Rest) -> None:

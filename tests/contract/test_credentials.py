@@ -61,9 +61,12 @@ def test_a_token_is_the_password_of_the_gateway() -> None:
 
 
 def test_pulsar_rest_has_bearer_or_basic() -> None:
-    token = Connection(address="pulsar://h", admin="http://h:8080", security=Security(token=Secret("jwt")))
+    token = Connection(
+        address="pulsar://h:6650,[::1]:6650", admin="http://h:8080", security=Security(token=Secret("jwt"))
+    )
     assert reveal(options(token, Client.PULSAR_REST)) == {
         "url": "http://h:8080",
+        "hosts": "h,::1",
         "authorization": "Bearer jwt",
     }
     basic = Connection(

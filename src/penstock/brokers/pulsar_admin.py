@@ -70,7 +70,10 @@ class PulsarUsage:
 
 
 class PulsarAdmin:
-    """A client of the admin API; `options` are url, authorization and the TLS files."""
+    """A client of the admin API; `options` are url, authorization, the TLS files and `hosts`.
+
+    `hosts` are further hosts of the cluster, between commas; other brokers are taken from its own list.
+    """
 
     def __init__(
         self,
@@ -94,6 +97,8 @@ class PulsarAdmin:
             tls=tls_context(**files),
             timeout=timeout,
             connect_timeout=connect_timeout,
+            hosts=options.get("hosts", "").split(","),
+            brokers="/brokers",
         )
 
     def close(self) -> None:

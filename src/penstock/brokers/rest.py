@@ -1,10 +1,15 @@
-"""One REST interface of a cluster: JSON in and out, bounded answers, redirects, errors by one table."""
+"""One REST interface of a cluster: JSON in and out, bounded answers, redirects, errors by one table.
+
+Credentials stay with the host that they are meant for. A redirect to another one is followed without them,
+unless that host is known to belong to the same cluster: brokers of Pulsar redirect to the owner of a topic.
+"""
 
 from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -17,10 +22,14 @@ __all__ = ["Answer", "Rest", "public_tls", "tls_context"]
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_REDIRECTS: Final = 5
 MAX_REASON: Final = 2_000
+MAX_BROKERS: Final = 10_000
+BROKERS_SECONDS: Final = 60.0
+"""So often at most a cluster is asked for the list of its brokers."""
 _REDIRECTS: Final = frozenset({307, 308})
 _REFUSED: Final = 300
 _SERVER_ERROR: Final = 500
-_DENIED: Final = frozenset({401, 403})
+_UNAUTHORIZED: Final = 401
+_DENIED: Final = frozenset({_UNAUTHORIZED, 403})
 _NOBODY: Final = frozenset({502, 503, 504})
 """Answers of a proxy that stands before a server which does not."""
 
@@ -49,7 +58,11 @@ class Answer:
 
 
 class Rest:
-    """A client of one base address."""
+    """A client of one base address.
+
+    Credentials follow a redirect to the same host and port, and to `hosts`. `brokers` is the path at which the
+    server lists the brokers of its cluster as "host:port"; it is asked about hosts that are not known yet.
+    """
 
     def __init__(
         self,
@@ -61,6 +74,8 @@ class Rest:
         media_type: str = "application/json",
         timeout: float = 30.0,
         connect_timeout: float = 5.0,
+        hosts: Iterable[str] = (),
+        brokers: str | None = None,
     ) -> None:
         try:
             import httpx
@@ -69,6 +84,9 @@ class Rest:
         self.name = name
         self.base = url.rstrip("/")
         self.address = mask_address(self.base)
+        self._hosts = {host.lower() for host in hosts}
+        self._brokers = brokers
+        self._asked_brokers = -BROKERS_SECONDS
         self._headers = {"Accept": f"{media_type}, application/json", "Content-Type": media_type}
         if authorization is not None:
             self._headers["Authorization"] = authorization
@@ -108,15 +126,63 @@ class Rest:
 
     def _follow(self, method: str, url: str, body: bytes | None) -> Answer:
         for _ in range(MAX_REDIRECTS + 1):
-            with self._client.stream(method, url, content=body, headers=self._headers) as response:
+            headers = self._headers_for(url)
+            with self._client.stream(method, url, content=body, headers=headers) as response:
                 if response.status_code not in _REDIRECTS:
-                    return self._read(response)
+                    return self._known(self._read(response), url)
                 url = self._next(url, response.headers.get("location", ""))
+            if self._may_ask_brokers(url):
+                with self._client.stream(
+                    "GET", f"{self.base}{self._brokers}", headers=self._headers
+                ) as listed:
+                    self._trust(listed.status_code, self._raw(listed))
         raise ClusterError(f"{self.name} redirects in a circle", where=self.address)
 
+    # Who gets the credentials
+
+    def _gets_credentials(self, url: str) -> bool:
+        origin = _origin(url)
+        return origin == _origin(self.base) or (origin is not None and origin[0] in self._hosts)
+
+    def _headers_for(self, url: str) -> Mapping[str, str]:
+        if self._gets_credentials(url):
+            return self._headers
+        return {name: value for name, value in self._headers.items() if name != "Authorization"}
+
+    def _may_ask_brokers(self, url: str) -> bool:
+        """Say whether to ask for the list of brokers, and count that as done: brokers come and go."""
+        if self._brokers is None or self._gets_credentials(url):
+            return False
+        due = time.monotonic() >= self._asked_brokers + BROKERS_SECONDS
+        self._asked_brokers = time.monotonic() if due else self._asked_brokers
+        return due
+
+    def _trust(self, status: int, raw: bytes | bytearray) -> None:
+        """Take the brokers of a cluster from its own list; an answer that is none changes nothing."""
+        listed = _parse(bytes(raw)) if status < _REFUSED else None
+        found = listed if isinstance(listed, list) else ()
+        origins = [_origin(f"//{each}") for each in found[:MAX_BROKERS] if isinstance(each, str)]
+        self._hosts |= {origin[0] for origin in origins if origin and origin[0]}
+
+    def _known(self, answer: Answer, url: str) -> Answer:
+        """Give an answer back; AccessDenied if a host refused because it did not get the credentials."""
+        if answer.status == _UNAUTHORIZED and not self._gets_credentials(url):
+            raise AccessDenied(
+                f"{self.name} redirects to {urlsplit(url).hostname}, which asks for credentials",
+                where=self.address,
+                why="Credentials stay with the host that they were given for.",
+                next="if it belongs to the cluster, name all its hosts in the address of this server, "
+                "or let the role list the brokers",
+            )
+        return answer
+
     def _next(self, url: str, location: str) -> str:
-        """Where a redirect leads; brokers send us to the one that owns a topic, credentials and all."""
-        target = urljoin(url, location)
+        """Where a redirect leads."""
+        try:
+            target = urljoin(url, location)
+            _ = urlsplit(target).port
+        except ValueError as exc:
+            raise ClusterError(f"{self.name} redirects to no address", where=self.address) from exc
         if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
             raise ClusterError(
                 f"{self.name} redirects from https to {mask_address(target)}",
@@ -125,13 +191,16 @@ class Rest:
             )
         return target
 
-    def _read(self, response: Any) -> Answer:
+    def _raw(self, response: Any) -> bytes:
         raw = bytearray()
         for chunk in response.iter_bytes():
             raw += chunk
             if len(raw) > MAX_BYTES:
                 raise ClusterError(f"{self.name} answered more than {MAX_BYTES} bytes", where=self.address)
-        answer = Answer(response.status_code, _parse(bytes(raw)))
+        return bytes(raw)
+
+    def _read(self, response: Any) -> Answer:
+        answer = Answer(response.status_code, _parse(self._raw(response)))
         if answer.status in _NOBODY:
             raise Unreachable(
                 f"{self.name} is not serving", where=self.address, why=answer.reason, next=_START
@@ -158,6 +227,18 @@ _ADVICE: Final[Mapping[int, str]] = {
     403: "give the role of this context the right to do it",
     404: "correct the address of this server in the context",
 }
+
+
+def _origin(url: str) -> tuple[str, int | None] | None:
+    """Give host and port of an address; None if it is none, which the client says when it is used."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+
+
+_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 
 
 def _parse(raw: bytes) -> Any:

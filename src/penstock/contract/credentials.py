@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from penstock.config import Secret, Security
 from penstock.errors import ConfigError
@@ -204,6 +205,15 @@ def _address(connection: Connection) -> str:
     return connection.address
 
 
+def _hosts(connection: Connection) -> str:
+    """Name the hosts of a service address such as pulsar://a:6650,b:6650, between commas."""
+    hosts = connection.address.rpartition("//")[2].partition("/")[0].split(",")
+    try:
+        return ",".join(name for host in hosts if (name := urlsplit(f"//{host}").hostname))
+    except ValueError:  # no address: the client that uses it says so
+        return ""
+
+
 def _has_ca(connection: Connection) -> bool:
     return connection.security.ca_file is not None
 
@@ -248,6 +258,7 @@ _TABLE: Final[Mapping[Client, Mapping[str, _Maker]]] = {
     },
     Client.PULSAR_REST: {
         "url": lambda connection: connection.admin,
+        "hosts": _hosts,
         "authorization": _authorization,
         "ca_file": _path("ca_file"),
         "cert_file": _path("cert_file"),

@@ -16,7 +16,7 @@ from importlib import metadata
 from typing import Any, Final
 
 from penstock import __version__
-from penstock.brokers.pulsar import Admin, Host, PulsarClient
+from penstock.brokers.pulsar import Admin, Host, PulsarClient, ServiceUrl
 from penstock.brokers.pulsar.tasks import Tasks
 from penstock.config.secret import Secret, mask_address
 from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken, Unreachable
@@ -202,7 +202,9 @@ class Gateway:
         return PulsarClient(self.options.pulsar, token=token, tls=self._tls, on_owner=self._ownership.noticed)
 
     def _admin_as(self, token: Secret | None) -> Admin:
-        return Admin(self.options.admin or guess_admin(self.options.pulsar), token=token, tls=self._tls)
+        address = self.options.admin or guess_admin(self.options.pulsar)
+        hosts = [host.name for host in ServiceUrl.parse(self.options.pulsar).hosts]
+        return Admin(address, token=token, tls=self._tls, hosts=hosts)
 
     def _storage_of(self, client: PulsarClient, admin: Admin, namespace: str) -> PulsarStorage:
         return PulsarStorage(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Self
@@ -80,9 +80,11 @@ class Admin:
         token: Secret | None = None,
         tls: ssl.SSLContext | None = None,
         timeout: float = 30.0,
+        hosts: Iterable[str] = (),
     ) -> None:
+        """`hosts` belong to the cluster as well; further brokers are taken from its own list of them."""
         base = f"{url.rstrip('/')}/admin/v2"
-        self._rest = AsyncRest(base, name="pulsar", token=token, tls=tls, timeout=timeout)
+        self._rest = AsyncRest(base, name="pulsar", token=token, tls=tls, timeout=timeout, hosts=hosts)
         self._entries = asyncio.Semaphore(_ENTRIES_AT_ONCE)
 
     async def __aenter__(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.brokers.rest import MAX_BYTES, MAX_REDIRECTS, Answer, Rest, public_tls
@@ -41,9 +41,16 @@ class AsyncRest(Rest):
     """A client of one base address; a token is read again for each request."""
 
     def __init__(
-        self, url: str, *, name: str, token: Secret | None, tls: ssl.SSLContext | None, timeout: float
+        self,
+        url: str,
+        *,
+        name: str,
+        token: Secret | None,
+        tls: ssl.SSLContext | None,
+        timeout: float,
+        hosts: Iterable[str] = (),
     ) -> None:
-        super().__init__(url, name=name, tls=tls, timeout=timeout)
+        super().__init__(url, name=name, tls=tls, timeout=timeout, hosts=hosts, brokers="/brokers")
         import httpx
 
         self._client.close()
@@ -75,18 +82,28 @@ class AsyncRest(Rest):
     async def _travel(
         self, method: str, url: str, body: bytes | None, content_type: str | None
     ) -> tuple[Answer, Mapping[str, str]]:
-        headers = self._headers if content_type is None else self._headers | {"Content-Type": content_type}
-        if self._token is not None:
-            headers = headers | {"Authorization": f"Bearer {self._token.reveal()}"}
         for _ in range(MAX_REDIRECTS + 1):
+            headers = {**self._headers_for(url)}
+            if content_type is not None:
+                headers["Content-Type"] = content_type
             extensions = {"trace": _Connecting()}
             async with self._requests.stream(
                 method, url, content=body, headers=headers, extensions=extensions
             ) as response:
                 if response.status_code not in _REDIRECTS:
-                    return await self._receive(response), response.headers
+                    return self._known(await self._receive(response), url), response.headers
                 url = self._next(url, response.headers.get("location", ""))
+            if self._may_ask_brokers(url):
+                listed = await self._requests.get(
+                    f"{self.base}{self._brokers}", headers=self._headers_for(self.base)
+                )
+                self._trust(listed.status_code, listed.content)
         raise ClusterError(f"{self.name} redirects in a circle", where=self.address)
+
+    def _headers_for(self, url: str) -> Mapping[str, str]:
+        if self._token is None or not self._gets_credentials(url):
+            return self._headers
+        return self._headers | {"Authorization": f"Bearer {self._token.reveal()}"}
 
     async def _receive(self, response: Any) -> Answer:
         raw = bytearray()
