@@ -60,7 +60,7 @@ class Answer:
 class Rest:
     """A client of one base address.
 
-    Credentials follow a redirect to the same host and port, and to `hosts`. `brokers` is the path at which the
+    Credentials follow a redirect to the same host and port, and to `hosts`. `brokers` is the path where the
     server lists the brokers of its cluster as "host:port"; it is asked about hosts that are not known yet.
     """
 
