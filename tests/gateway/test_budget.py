@@ -144,3 +144,32 @@ def test_only_those_whose_answers_take_room_are_ended() -> None:
     assert budget.used < budget.limit
     budget.make_room(more.unread_share)
     assert [each.ended for each in (read, other, newest, more)] == [False, True, False, False]
+
+
+def test_a_share_is_forgotten_with_the_last_request_of_a_connection_that_is_gone() -> None:
+    budget = Budget(limit=100, per_share=100)
+    share = budget.join("a")
+    share.take(10)
+    share.leave()
+    assert len(budget) == 1
+    share.give(10)
+    assert len(budget) == 0
+
+
+def test_a_request_that_will_not_come_wholly_is_free_again_everywhere() -> None:
+    budget = Budget(limit=100, per_share=100)
+    share = budget.join("a")
+    share.take_partial(60)
+    share.give_partial(60)
+    assert (budget.used, budget.partial, share.used, share.partial) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("whole", "may_finish"), [(49, True), (50, False), (90, False)])
+def test_nobody_finishes_a_request_while_whole_ones_make_room_by_themselves(
+    whole: int, may_finish: bool
+) -> None:
+    budget = Budget(limit=100, per_share=100)
+    share = budget.join("a")
+    share.take(whole)
+    share.take_partial(110 - whole)
+    assert share.admits(Waiting(), 60, in_frame=True) is may_finish

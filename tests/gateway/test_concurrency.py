@@ -47,6 +47,16 @@ def test_results_come_in_order_and_within_the_limit(count: int) -> None:
     assert meter.most == min(count, 8)
 
 
+def test_results_come_in_order_whichever_is_ready_first() -> None:
+    async def slow(number: int) -> int:
+        for _ in range(10 - number):
+            await asyncio.sleep(0)
+        return number
+
+    found = asyncio.run(gather_limited((slow(number) for number in range(10)), 4))
+    assert found == list(range(10))
+
+
 def test_the_first_that_fails_ends_the_others() -> None:
     async def scenario() -> None:
         with pytest.raises(ApiError, match="no"):

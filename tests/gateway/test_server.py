@@ -267,6 +267,35 @@ def test_a_large_request_that_comes_too_slowly_is_ended() -> None:
     run(work())
 
 
+def test_while_the_budget_is_full_a_request_that_does_not_come_is_ended_soon() -> None:
+    async def work() -> None:
+        # `until` waits for half of the time that it would have if there were room.
+        async with serving(None, Limits(frame_seconds=20.0, bytes_in_all=200_000)) as (server, connect):
+            _, attacker = await connect()
+            attacker.write(produce(1, size=5_000_000)[:300_000])
+            await until(lambda: server.budgets.requests.used == 300_000)
+            await until(lambda: not server.clients)
+
+    run(work())
+
+
+def test_a_fetch_collects_no_more_than_half_of_the_room_for_answers() -> None:
+    class Sized(GatedStorage):
+        async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Slice:
+            self.begun.append(max_bytes)
+            return await super().read(topic, partition, offset, max_bytes)
+
+    async def work() -> None:
+        storage = Sized()
+        async with serving(storage, Limits(answer_bytes_per_principal=4 << 20)) as (_, connect):
+            reader, writer = await connect()
+            writer.write(fetch(1))
+            await answer(reader)
+            assert storage.begun == [2 << 20]
+
+    run(work())
+
+
 def test_a_large_request_that_comes_fast_enough_is_served() -> None:
     async def work() -> None:
         storage = GatedStorage()
@@ -322,7 +351,9 @@ def test_a_client_that_does_not_read_gets_no_more_answers_made() -> None:
 
 def test_a_client_that_never_reads_is_ended() -> None:
     async def work() -> None:
-        async with serving(GatedStorage(), Limits(idle_seconds=0.5)) as (server, connect):
+        # It has had its time: it is not waited for once more.
+        limits = Limits(idle_seconds=0.5, close_seconds=60.0)
+        async with serving(GatedStorage(), limits) as (server, connect):
             _, writer = await connect()
             for number in range(60):
                 writer.write(fetch(number))

