@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
-from penstock.brokers.schema_registry import Registered, SchemaRegistry, Verdict
+from penstock.brokers.rest import Answer, Rest
+from penstock.brokers.schema_registry import Registered, SchemaReference, SchemaRegistry, Verdict
 from penstock.embedded.registry import Registry
 from penstock.errors import ClusterError, ConfigError, Unreachable
 
@@ -115,6 +117,23 @@ def test_an_address_that_is_no_registry(registry: Registry) -> None:
 def test_nobody_there() -> None:
     with SchemaRegistry({"url": "http://127.0.0.1:1"}) as client, pytest.raises(Unreachable):
         client.subjects()
+
+
+def test_references_are_sent_with_every_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def call(_: Rest, _method: str, _path: str, value: Any = None) -> Answer:
+        asked.append(value)
+        return Answer(200, {"id": 1, "version": 1, "schema": record("x"), "is_compatible": True})
+
+    monkeypatch.setattr(Rest, "call", call)
+    uses = [SchemaReference(name="shop.Item", subject="shop.Item", version=3)]
+    with SchemaRegistry({"url": "http://127.0.0.1:1"}) as client:
+        for ask in (client.find, client.check, client.register):
+            ask("s", "AVRO", record("x"), uses)
+            ask("s", "AVRO", record("x"))
+    named = [{"name": "shop.Item", "subject": "shop.Item", "version": 3}]
+    assert [each.get("references") for each in asked] == [named, None] * 3
 
 
 def test_an_address_is_needed() -> None:

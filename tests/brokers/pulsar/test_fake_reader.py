@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.brokers.pulsar import Options, PulsarClient
-from penstock.errors import ClusterError, PulsarRefused, WireError
+from penstock.errors import ClusterError, InternalError, PulsarRefused, WireError
 from penstock.wire.pulsar import LATEST, encode_command
 from penstock.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
@@ -63,6 +63,26 @@ def test_a_refused_reopen_is_told_to_the_one_who_reads(run: Any, fake: Any, hast
                 await reading
             with pytest.raises(PulsarRefused, match="topic not found"):
                 reader.read_nowait()
+
+    run(main)
+
+
+def test_a_bug_while_coming_back_is_told_to_the_one_who_reads(
+    run: Any, fake: Any, hasty: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with fake, PulsarClient(fake.url, options=hasty) as client:
+            reader = await client.reader(TOPIC)
+            reading = asyncio.create_task(reader.read())
+
+            async def fail() -> None:
+                raise KeyError("unforeseen")
+
+            monkeypatch.setattr(reader, "_attach_once", fail)
+            fake.connections[0].close()
+            async with asyncio.timeout(10):
+                with pytest.raises(InternalError, match="has failed"):
+                    await reading
 
     run(main)
 

@@ -117,6 +117,16 @@ def test_a_reader_never_holds_more_than_twice_its_budget(
         assert flow.held + flow._expected >= 0.75 * budget or granted >= 1
 
 
+def test_an_entry_that_was_inflated_counts_as_what_it_takes() -> None:
+    flow = FlowControl(budget=10_000)
+    flow.grant()
+    assert flow.received(10, 100)
+    flow.resized(10, 100, 6_000)
+    assert flow.held == 6_000 and not flow.is_low
+    flow.taken(6_000)
+    assert flow.held == 0
+
+
 def used_to(messages: int, size: int, *, budget: int = 1_000_000) -> FlowControl:
     """Give the account of a reader that has seen many entries of one size."""
     flow = FlowControl(budget=budget)
