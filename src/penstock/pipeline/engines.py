@@ -4,9 +4,9 @@
 |---|---|
 | fused | Kafka's bytes to Kafka's bytes inside Spark's tasks, exactly once; all routes of a source, or none |
 | loop | the same without Spark, if `engine: loop` or `--engine loop` asks for it |
-| arrow | whole Arrow batches by columns |
-| reference | one event at a time inside an Arrow batch: a part of the route has no column form |
-| columns | a condition in Spark's own SQL, over the events that Arrow decoded |
+| columns | whole Arrow batches by columns; one event at a time if a part of the route has no column form |
+
+The names are those that `engine:` and `--engine` take.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Explanation:
     guarantee: str
     reads: tuple[str, ...]
     """Attributes and paths into the data."""
+    one_by_one: tuple[str, ...] = ()
+    """Parts of the route that have no column form, if the columns engine runs it."""
 
 
 def explanations(pipeline: Pipeline) -> dict[str, Explanation]:
@@ -65,11 +67,10 @@ def _refused(route: CompiledRoute, exc: PenstockError) -> Explanation:
 
 
 def _explained(route: CompiledRoute, source: Source, pipeline: Pipeline) -> Explanation:
-    in_columns, unfused = arrow_cannot(route.plan), fused_stops(source, pipeline)
+    unfused = fused_stops(source, pipeline)
     engines = (
         Engine(name="fused", runs=not unfused, stops=unfused),
-        Engine(name="arrow", runs=not in_columns, stops=in_columns),
-        *((Engine(name="columns", runs=True),) if route.sql is not None else ()),
+        Engine(name=COLUMNS, runs=True),
     )
     try:
         engine = chosen(pipeline.engine, source, pipeline)
@@ -77,16 +78,12 @@ def _explained(route: CompiledRoute, source: Source, pipeline: Pipeline) -> Expl
         return replace(_refused(route, exc), engines=engines)
     return Explanation(
         route=route.name,
-        chosen=_by_columns(route) if engine == COLUMNS else engine,
+        chosen=engine,
         engines=engines,
         guarantee=guarantee(engine, source),
         reads=_reads(route),
+        one_by_one=arrow_cannot(route.plan) if engine == COLUMNS else (),
     )
-
-
-def _by_columns(route: CompiledRoute) -> str:
-    inside = "reference" if arrow_cannot(route.plan) else "arrow"
-    return f"{inside} + columns" if route.sql is not None else inside
 
 
 def _reads(route: CompiledRoute) -> tuple[str, ...]:

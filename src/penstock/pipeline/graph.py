@@ -50,6 +50,9 @@ def _explanation_lines(explained: Explanation) -> Iterator[str]:
             yield from (f"    {stop}" for stop in engine.stops)
         elif engine.name != explained.chosen and engine.name in _OTHERWISE:
             yield f"  {_OTHERWISE[engine.name]}"
+    if explained.one_by_one:
+        yield "  one event at a time:"
+        yield from (f"    {part}" for part in explained.one_by_one)
     yield explained.guarantee
 
 
@@ -88,6 +91,7 @@ def _explained_data(explained: Explanation) -> dict[str, Any]:
         "engines": {
             engine.name: {"runs": engine.runs, "stops": list(engine.stops)} for engine in explained.engines
         },
+        "oneByOne": list(explained.one_by_one),
         "guarantee": explained.guarantee,
         "reads": list(explained.reads),
     }

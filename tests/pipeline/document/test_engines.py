@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.run import EngineName
 from penstock.errors import UsageError
 from penstock.pipeline import graph
 from penstock.pipeline.compile import Pipeline, check_pipeline
@@ -52,7 +53,7 @@ def test_the_engine_does_not_depend_on_how_a_condition_is_spelled(condition: str
 def test_a_very_long_coalesce_is_left_to_columns() -> None:
     names = ", ".join(f"x{number}" for number in range(600))
     (found,) = explanations(pipeline(f"    where: coalesce({names}) = 'x'\n")).values()
-    assert found.chosen in ("arrow", "reference")
+    assert found.chosen == "columns"
     assert "coalesce(x0" in found.engines[0].stops[0]
 
 
@@ -64,10 +65,10 @@ def test_how_events_are_read_does_not_stop_the_kernel(key: str, engine: str) -> 
     assert found.engines[0].stops == ()
 
 
-def test_a_plain_route_runs_by_arrow_if_that_is_asked_for() -> None:
+def test_a_plain_route_runs_by_columns_if_that_is_asked_for() -> None:
     where = "    where: type = 'a' AND data.total > 1\n"
     (found,) = explanations(pipeline(where, head="engine: columns\n")).values()
-    assert found.chosen == "arrow"
+    assert found.chosen == "columns"
     assert found.guarantee.startswith("at least once: one sink on kafka")
     text = graph.as_text(pipeline(where, head="engine: columns\n"), explain=True)
     assert "can run exactly once" in text
@@ -85,15 +86,26 @@ def test_an_engine_that_is_named_must_be_able_to() -> None:
     assert (refused.chosen, "the fused engine cannot" in refused.guarantee) == ("none", True)
 
 
-def test_what_arrow_cannot_do_is_named() -> None:
-    (found,) = explanations(pipeline("    where: hop + 1 < 5\n")).values()
-    assert found.chosen == "reference"
-    assert found.engines[1].stops == ("arrow cannot: number_of_text(hop) + 1",)
+def test_what_columns_cannot_do_at_once_is_named() -> None:
+    route = pipeline("    where: hop + 1 < 5\n")
+    (found,) = explanations(route).values()
+    assert (found.chosen, found.one_by_one) == ("columns", ("no column form: number_of_text(hop) + 1",))
+    text = graph.as_text(route, explain=True)
+    assert "one event at a time:\n           no column form: number_of_text(hop) + 1" in text
+
+
+@pytest.mark.parametrize(
+    "extra", ["", "    apply: functions:enrich\n", "    where: hop + 1 < 5\n", "    sql: size(headers) > 1\n"]
+)
+@pytest.mark.parametrize("engine", ["auto", "columns"])
+def test_an_engine_has_the_name_by_which_it_is_chosen(extra: str, engine: str) -> None:
+    (found,) = explanations(pipeline(extra, head=f"engine: {engine}\n")).values()
+    assert {found.chosen, *(each.name for each in found.engines)} <= {*EngineName}
 
 
 def test_spark_sql_needs_columns() -> None:
     (found,) = explanations(pipeline("    sql: size(headers) > 1\n")).values()
-    assert found.chosen == "arrow + columns"
+    assert found.chosen == "columns"
     assert found.reads == ("sql: size(headers) > 1",)
     assert any("Spark's own SQL" in stop for stop in found.engines[0].stops)
 
@@ -120,7 +132,7 @@ def test_a_pipeline_that_cannot_run_says_why(tmp_path: Path) -> None:
 
 def test_a_route_to_pulsar_is_at_least_once_on_each_cluster() -> None:
     (found,) = explanations(pipeline(send="[publishLargeOrder, publishShipment]")).values()
-    assert (found.chosen, found.guarantee.startswith("at least once on each")) == ("arrow", True)
+    assert (found.chosen, found.guarantee.startswith("at least once on each")) == ("columns", True)
     assert "kafka, then pulsar" in found.guarantee
     assert any("pulsar" in stop.lower() for stop in found.engines[0].stops)
 
@@ -128,7 +140,7 @@ def test_a_route_to_pulsar_is_at_least_once_on_each_cluster() -> None:
 def test_the_same_is_data() -> None:
     (route,) = json.loads(json.dumps(graph.as_data(pipeline())))
     assert route["engine"] == "fused"
-    assert route["engines"] == {"fused": {"runs": True, "stops": []}, "arrow": {"runs": True, "stops": []}}
+    assert route["engines"] == {"fused": {"runs": True, "stops": []}, "columns": {"runs": True, "stops": []}}
 
 
 def test_a_trial_without_spark_refuses_its_sql() -> None:

@@ -28,7 +28,7 @@ routes:
     ("extra", "line"),
     [
         ("", "large: onA -> toB; engine fused, exactly once on k"),
-        (", apply: 'functions:enrich'", "large: onA -> toB; engine arrow, at least once"),
+        (", apply: 'functions:enrich'", "large: onA -> toB; engine columns, at least once"),
     ],
 )
 def test_operations_engine_and_guarantee_of_each_route_are_said(

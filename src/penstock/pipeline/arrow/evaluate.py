@@ -77,7 +77,7 @@ def cannot(plan: RoutePlan) -> tuple[str, ...]:
     """Say which parts of a route stop this engine; none: it can be done by columns."""
     found = [stop for expression in plan.expressions for stop in stops(expression)]
     if isinstance(plan.key, FunctionKey):
-        found.append(f"arrow cannot: key {plan.key.name}: a function of Python")
+        found.append(f"no column form: key {plan.key.name}: a function of Python")
     return tuple(found)
 
 
@@ -86,9 +86,9 @@ def stops(node: Node) -> tuple[str, ...]:
 
     >>> from penstock.pipeline.plan.sql import parse_sql
     >>> stops(parse_sql("type = 'a' AND hop + 1 < 5"))
-    ('arrow cannot: number_of_text(hop) + 1',)
+    ('no column form: number_of_text(hop) + 1',)
     """
-    return tuple(f"arrow cannot: {explain(part)}" for part in walk(node) if _stops(part))
+    return tuple(f"no column form: {explain(part)}" for part in walk(node) if _stops(part))
 
 
 def _stops(node: Node) -> bool:
