@@ -94,6 +94,8 @@ def test_version_flag(capsys: pytest.CaptureFixture[str]) -> None:
         (["version", "--nope"], "--nope", "penstock version --help"),
         (["version", "extra"], "extra", "penstock version --help"),
         (["-C"], "-C", "penstock --help"),
+        (["apply", "--allow"], "--allow", "penstock apply --help"),
+        (["run", "--engine", "x"], "'--engine': 'x' is not one of", "penstock run --help"),
     ],
 )
 def test_wrong_usage(args: list[str], said: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,6 +120,25 @@ def test_progress_without_a_terminal_is_one_line_at_the_end(capsys: pytest.Captu
     assert said.count("\n") == 1
 
 
+def test_progress_that_takes_long_is_reported_without_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "REPORT_SECONDS", 0.01)
+    said = ""
+    with output.progress("sending", total=20) as bar:
+        bar.advance(5)
+        while "so far" not in said:
+            said += capsys.readouterr().err
+    assert "sending: 5 of 20, 0 s so far" in said
+
+
+def test_a_total_that_is_no_count_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.progress("fetching", total=100, counted=False) as bar:
+        bar.advance(100)
+        bar.describe("fetching: 3 of 3 files")
+    assert capsys.readouterr().err.startswith("fetching: 3 of 3 files: 0.")
+
+
 def test_progress_that_failed_claims_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError), output.progress("sending", total=2):
         raise ZeroDivisionError
@@ -172,11 +191,14 @@ def test_a_bar_on_a_terminal(terminal: Terminal) -> None:
         "    bar.advance(2)\n"
         "with output.progress('waiting') as bar:\n"
         "    bar.describe('waited')\n"
+        "with output.progress('fetching', 100, counted=False) as bar:\n"
+        "    bar.advance(100)\n"
     )
     assert code == 0
     assert "sending [x]" in shown
     assert "2/2" in shown
     assert "✓ waited" in shown
+    assert "100/100" not in shown
 
 
 def test_data_reaches_its_pipe_while_a_bar_is_drawn(terminal: Terminal, tmp_path: Path) -> None:

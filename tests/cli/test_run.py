@@ -25,6 +25,7 @@ from penstock.pipeline.job import Planned, Progress, Totals
         (["--once", "--until-idle"], "two ends"),
         (["--metrics", "nowhere:port"], "is no address"),
         (["missing.yaml"], "missing.yaml"),
+        (["."], "it is a folder"),
         (["--real-time"], "penstock run --engine loop"),
     ],
 )
@@ -152,6 +153,8 @@ operations:
         ("loop", ["--max-offsets", "5"], "--max-offsets is for Spark"),
         ("loop", ["--worker-python", "python3"], "--worker-python is for Spark"),
         ("auto", ["--engine", "loop", "--package", "p.zip"], "--package is for Spark"),
+        ("auto", ["--package", "p.zip"], "there is no file p.zip"),
+        ("auto", ["--package", "asyncapi.yaml"], "asyncapi.yaml is no archive"),
         ("auto", ["--take-over"], "--take-over is for the loop"),
         ("columns", ["--shadow", "5"], "--shadow compares the kernel"),
         ("auto", ["--engine", "columns", "--shadow", "5"], "--shadow compares the kernel"),

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from penstock import __version__
 from penstock.cli import version
 from penstock.cli.app import main
+
+
+@pytest.mark.parametrize("module", ["penstock", "penstock.cli"])
+def test_the_package_is_the_command_line(module: str) -> None:
+    command = [sys.executable, "-m", module, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"penstock {__version__}\n")
 
 
 def test_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:

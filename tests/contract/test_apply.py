@@ -230,8 +230,9 @@ def test_an_interrupted_namespace_goes_on(contract_of: MakeContract, tmp_path: P
 def test_a_file_that_is_no_plan(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.plan"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="is not a plan"):
+    with pytest.raises(UsageError, match="is not a plan") as refused:
         load_plan(path)
+    assert not str(refused.value.why).startswith(":")
 
 
 def test_a_plan_of_another_format(four: Desired, tmp_path: Path) -> None:

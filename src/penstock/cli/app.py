@@ -243,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             output.talk("interrupted")
             return INTERRUPTED
         except Exception as exc:  # noqa: BLE001 - the one boundary: a person never sees a raw traceback
-            return _fail(exc)
+            return _fail(exc, args)
     return 0
 
 
@@ -263,8 +263,8 @@ def _run(args: list[str]) -> None:
         sys.stdout.flush()  # here, where a reader that is gone is known to be no failure
 
 
-def _fail(exc: Exception) -> int:
-    error = _as_penstock_error(exc)
+def _fail(exc: Exception, args: Sequence[str]) -> int:
+    error = _as_penstock_error(exc, args)
     if error is None:  # it was a help text
         return UsageError.exit_code
     if current().verbosity >= TRACEBACK_VERBOSITY:
@@ -275,11 +275,11 @@ def _fail(exc: Exception) -> int:
     return error.exit_code
 
 
-def _as_penstock_error(exc: Exception) -> PenstockError | None:
+def _as_penstock_error(exc: Exception, args: Sequence[str]) -> PenstockError | None:
     if isinstance(exc, PenstockError):
         return exc
     if isinstance(exc, typer.TyperException):
-        return _usage_error(exc)
+        return _usage_error(exc, args)
     return InternalError(
         f"internal error: {type(exc).__name__}: {exc}",
         why="This is a bug in Penstock, not in what you did.",
@@ -287,13 +287,16 @@ def _as_penstock_error(exc: Exception) -> PenstockError | None:
     )
 
 
-def _usage_error(exc: typer.TyperException) -> UsageError | None:
+def _usage_error(exc: typer.TyperException, args: Sequence[str]) -> UsageError | None:
     context = getattr(exc, "ctx", None)
-    path = context.command_path if context else "penstock"
+    # An option without its value is refused before there is a context: the verb is the first one named.
+    verb = next((f"penstock {word}" for word in args if word in VERBS), "penstock")
+    path = context.command_path if context else verb
     if exc.message.startswith("Usage:"):  # a group without a subcommand answers with its help
         output.talk(exc.message)
         return None
-    return UsageError(exc.format_message(), next=f"{path} --help")
+    # Enumerations are checked by pydantic, which puts the kind of its error in front of the sentence.
+    return UsageError(exc.format_message().replace("Value error, ", "", 1), next=f"{path} --help")
 
 
 def _close_quietly() -> int:

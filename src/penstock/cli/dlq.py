@@ -73,7 +73,7 @@ def list_letters(
         rows: list[tuple[object, ...]] = [_line(letter) for letter in letters]
     else:
         columns = ("code", "route", "letters", "first", "last", "newest id", "reason")
-        rows = [(code, route or "-", *_span(members)) for code, route, members in by_reason(letters)]
+        rows = [(code, route, *_span(members)) for code, route, members in by_reason(letters)]
     output.rows(columns, rows, current().output)
     output.talk(_summary(box, len(letters)))
 
@@ -321,13 +321,14 @@ def _confirm(number: int) -> None:
 def _line(letter: Letter) -> tuple[object, ...]:
     own = letter.letter
     record = "kept" if own.kept else "not kept"
-    return letter.id, own.code, own.route or "-", own.origin, own.attempt, record, _short(own.reason)
+    return letter.id, own.code, own.route, own.origin, own.attempt, record, _reason(own.reason)
 
 
 def _span(members: Sequence[Letter]) -> tuple[object, ...]:
     times = [_time(letter.stored.timestamp) for letter in members]
     newest = max(members, key=lambda letter: letter.stored.timestamp or 0)
-    return len(members), min(times), max(times), newest.id[:12], _short(newest.letter.reason)
+    shown = newest.id[:12] if current().output is Format.TABLE else newest.id
+    return len(members), min(times), max(times), shown, _reason(newest.letter.reason)
 
 
 def _summary(box: _Box, shown: int) -> str:
@@ -362,7 +363,7 @@ def _facts(found: Letter) -> dict[str, Any]:
         "route": own.route or "- (before any route)",
         "origin": own.origin,
         "attempt": own.attempt,
-        "buried": _time(found.stored.timestamp),
+        "stored": _time(found.stored.timestamp),
     }
 
 
@@ -396,10 +397,13 @@ def _data(found: Letter) -> dict[str, Any]:
 def _time(millis: int | None) -> str:
     if millis is None:
         return "-"
-    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _short(reason: str) -> str:
+def _reason(reason: str) -> str:
+    """Shorten a reason for a table; programs get all of it."""
+    if current().output is not Format.TABLE:
+        return reason
     line = reason.partition("\n")[0]
     return line if len(line) <= 60 else f"{line[:57]}..."
 

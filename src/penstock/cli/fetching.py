@@ -16,7 +16,7 @@ def fetch(locks: Sequence[str]) -> None:
     if all(present == total for present, total in map(status, locks)):
         ensure(locks)
         return
-    with output.progress("fetching jars", total=100) as bar:
+    with output.progress("fetching jars", total=100, counted=False) as bar:
         shown = 0.0
 
         def report(now: Fetched) -> None:

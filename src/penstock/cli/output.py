@@ -168,44 +168,82 @@ class Progress(Protocol):
         """Say what is being done now."""
 
 
+REPORT_SECONDS: float = 10.0
+"""How often a task that takes long is reported where there is no terminal."""
+
+
 @contextmanager
-def progress(description: str, total: float | None = None) -> Iterator[Progress]:
-    """Show a task on stderr: a bar on a terminal, one line at its end elsewhere, nothing with `-q`."""
+def progress(description: str, total: float | None = None, *, counted: bool = True) -> Iterator[Progress]:
+    """Show a task on stderr: a bar on a terminal, lines elsewhere, nothing with `-q`.
+
+    Without a terminal there is one line at the end, and before it one every REPORT_SECONDS. `counted=False`
+    is for a total that means nothing by itself, such as a percentage: the bar moves, no number is shown.
+    """
     if current().quiet or not sys.stderr.isatty():
-        task = _QuietProgress(description, total)
-        yield task
+        task = _QuietProgress(description, total if counted else None, counted=counted)
+        with _reported(task):
+            yield task
         talk(task.summary())
         return
-    with _bar(description, total) as bar:
+    with _bar(description, total, counted=counted) as bar:
         yield bar
 
 
-class _QuietProgress:
-    """Counts, and has one line to say when all is done."""
+@contextmanager
+def _reported(task: _QuietProgress) -> Iterator[None]:
+    """Say from time to time that a task goes on, also while it waits for something and tells nothing."""
+    from contextvars import copy_context
+    from threading import Event, Thread
 
-    def __init__(self, description: str, total: float | None) -> None:
-        self.description, self.total, self.done = description, total, 0.0
+    ended = Event()
+
+    def report() -> None:
+        while not ended.wait(REPORT_SECONDS):
+            talk(task.report())
+
+    reporter = Thread(target=copy_context().run, args=(report,), daemon=True)
+    reporter.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        reporter.join()
+
+
+class _QuietProgress:
+    """Counts, and says in one line how far the task is."""
+
+    def __init__(self, description: str, total: float | None, *, counted: bool) -> None:
+        self.description, self.total, self.counted, self.done = description, total, counted, 0.0
         self.started = monotonic()
 
     def advance(self, amount: float = 1) -> None:
-        self.done += amount
+        self.done += amount if self.counted else 0
 
     def describe(self, text: str) -> None:
         self.description = text
 
     def summary(self) -> str:
-        count = f" {self.done:,.0f}".replace(",", " ") if self.done else ""
-        of = f" of {self.total:,.0f}".replace(",", " ") if self.total and self.done < self.total else ""
-        return f"{self.description}:{count}{of} in {monotonic() - self.started:.1f} s"
+        return f"{self.description}: {self._count(' in ')}{monotonic() - self.started:.1f} s"
+
+    def report(self) -> str:
+        return f"{self.description}: {self._count(', ')}{monotonic() - self.started:.0f} s so far"
+
+    def _count(self, behind: str) -> str:
+        if not self.done:
+            return ""
+        of = f" of {self.total:,.0f}" if self.total and self.done < self.total else ""
+        return f"{self.done:,.0f}{of}".replace(",", " ") + behind
 
 
 @contextmanager
-def _bar(description: str, total: float | None) -> Iterator[Progress]:
+def _bar(description: str, total: float | None, *, counted: bool) -> Iterator[Progress]:
     """Draw with rich; imported here because help and pipes never need it."""
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Display
 
-    measured = (BarColumn(bar_width=32), MofNCompleteColumn()) if total is not None else ()
+    numbers = (MofNCompleteColumn(),) if counted else ()
+    measured = (BarColumn(bar_width=32), *numbers) if total is not None else ()
     text = TextColumn("{task.description}", markup=False)
     display = Display(
         SpinnerColumn(finished_text="✓"),

@@ -196,9 +196,22 @@ def command(
         "--worker-python": worker_python,
     }
     _refuse_idle_words(str(engine or pipeline.engine), of_spark, shadow=shadow, take_over=take_over)
+    _check_package(package)
     output.show_logs(debug=False)
     with job_of(pipeline, options) as job:
         _run(job, _Cluster(master or DEFAULT_MASTER, package, worker_python), address)
+
+
+def _check_package(package: Path | None) -> None:
+    """Refuse an archive that Spark could not read, before Spark is started."""
+    from zipfile import is_zipfile
+
+    if package is not None and not is_zipfile(package):
+        raise UsageError(
+            f"{package} is no archive" if package.exists() else f"there is no file {package}",
+            where="--package",
+            next=f"penstock package --to {package}",
+        )
 
 
 def _refuse_idle_words(engine: str, of_spark: Mapping[str, object], *, shadow: int, take_over: bool) -> None:

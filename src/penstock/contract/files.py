@@ -155,6 +155,8 @@ def _is_url(name: str) -> bool:
 
 def _read_file(path: Path) -> bytes:
     try:
+        if path.is_dir():
+            raise CannotRead("it is a folder")
         if not path.is_file():
             raise CannotRead("there is no such file")
         with path.open("rb") as stream:

@@ -122,4 +122,4 @@ def _first_line(exc: Exception) -> str:
     if not errors:
         return type(exc).__name__
     place = ".".join(str(step) for step in errors[0]["loc"])
-    return f"{place}: {errors[0]['msg']}"[:300]
+    return f"{place + ': ' if place else ''}{errors[0]['msg']}"[:300]
