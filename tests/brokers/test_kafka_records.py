@@ -102,3 +102,18 @@ def _at(record: KafkaRecord, topic: str, partition: int) -> KafkaRecord:
     from dataclasses import replace
 
     return replace(record, topic=topic, partition=partition)
+
+
+def test_how_large_a_record_may_be_is_for_its_topic_to_say(kafka: Kafka, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+    record = KafkaRecord(topic=topic, value=b"x" * 1_500_000)
+    with pytest.raises(ClusterError, match="only 0 records were written") as refused:
+        publish(kafka.client_options(), [record])
+    assert "MSG_SIZE_TOO_LARGE" in str(refused.value.why)
+    assert "max.message.bytes" in str(refused.value.next)
+    larger = ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource("topic", topic, incremental_configs=[larger])
+    admin = AdminClient(kafka.client_options())
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    assert publish(kafka.client_options(), [record]) == 1

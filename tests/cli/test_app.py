@@ -118,7 +118,7 @@ FAILURES = [
     (typer.Exit(3), 3, ""),
     (ZeroDivisionError("by zero"), 1, "error[PK900] internal error: ZeroDivisionError: by zero"),
     (RecursionError("deep"), 1, "error[PK900] internal error: RecursionError: deep"),
-    (OSError(28, "No space left on device"), 1, "error[PK900] internal error: OSError: [Errno 28]"),
+    (OSError(28, "No space left on device"), 1, "error[PK100] the operating system refused: No space"),
 ]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from penstock.cli import dev as dev_module
 from penstock.cli.app import main
 from penstock.cli.dev import _context
 from penstock.config import load, write_context
@@ -155,16 +156,20 @@ def test_a_killed_supervisor_leaves_no_server(dev: Dev) -> None:
 
 @pytest.mark.server
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ["ctrl-c", "down"])
-def test_a_start_that_is_interrupted_leaves_nothing(dev: Dev, end: str, isolated_home: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (None, 1)]
+)
+def test_a_start_that_is_interrupted_leaves_nothing(
+    dev: Dev, end: signal.Signals | None, code: int, isolated_home: Path
+) -> None:
     with dev.begin("up") as up:
         await_that(lambda: any("@" in word for p in dev.processes() for word in words_of(p)))
-        if end == "ctrl-c":
-            up.send_signal(signal.SIGINT)
+        if end is not None:
+            up.send_signal(end)
         else:
             assert "are down" in dev("down")[1]
         _, talk = up.communicate(timeout=120)
-    assert (up.returncode, "Traceback" in talk) == (130 if end == "ctrl-c" else 1, False)
+    assert (up.returncode, "Traceback" in talk) == (code, False)
     assert dev.processes() == []
     assert not supervisor.is_running()
     assert not (isolated_home / ".penstock" / "dev.yaml").exists()
@@ -203,6 +208,23 @@ def test_a_server_that_is_not_known(isolated_home: Path, capsys: pytest.CaptureF
 def test_a_port_that_is_none(isolated_home: Path, port: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dev", "up", "--kafka-port", port]) == 2
     assert "--kafka-port" in capsys.readouterr().err
+
+
+def test_servers_that_no_context_can_name_are_ended(
+    isolated_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    def write(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.sigtimedwait([], 5)
+
+    monkeypatch.setattr(dev_module, "fetch", lambda names: None)
+    monkeypatch.setattr(supervisor, "up", lambda options: supervisor.State(pid=1, ready=True))
+    monkeypatch.setattr(supervisor, "down", lambda: ended.append(True))
+    monkeypatch.setattr(dev_module, "write_context", write)
+    assert main(["dev", "up", "kafka"]) == 143
+    assert ended == [True]
 
 
 def test_logs_of_nothing(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:

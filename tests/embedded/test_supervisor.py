@@ -83,6 +83,34 @@ def test_a_stale_process_id_is_not_trusted(home: Path) -> None:
     assert innocent.returncode == 0
 
 
+def test_a_stale_process_id_is_not_trusted_while_the_lock_is_held(home: Path, held: None) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as innocent:
+        supervisor._write_state(State(pid=innocent.pid, ready=True))
+        with pytest.raises(MachineError, match="does not say who it is"):
+            supervisor.down(timeout=0.2)
+        assert innocent.poll() is None
+        innocent.communicate(b"\n", timeout=60)
+    assert innocent.returncode == 0
+
+
+def test_a_supervisor_is_known_by_its_command_line(home: Path, eventually: Callable[..., None]) -> None:
+    assert not supervisor._is_supervisor(os.getpid())
+    command = [sys.executable, "-m", "penstock.embedded.supervisor", '{"servers": []}']
+    with subprocess.Popen(command) as process:
+        eventually(lambda: (state := supervisor.read_state()) is not None and state.ready)
+        assert supervisor._is_supervisor(process.pid)
+        assert supervisor.down() is True
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_process_of_another_user_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(pid: int, signum: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", kill)
+    assert supervisor.is_alive(4)
+
+
 def test_up_is_refused_while_a_supervisor_lives(home: Path, held: None) -> None:
     supervisor._write_state(State(pid=os.getpid(), ready=True))
     with pytest.raises(UsageError, match="run already"):

@@ -193,6 +193,10 @@ def _record(message: Any) -> KafkaRecord:
     )
 
 
+_MAX_BYTES: Final = "1000000000"
+"""The most that librdkafka allows: how large a record may be is for its topic to say."""
+
+
 def publish(
     options: Mapping[str, str],
     records: Iterable[KafkaRecord],
@@ -206,8 +210,11 @@ def publish(
     many were written; Unreachable if nobody answered, soon if that is so from the start.
     """
     extra = {"enable.idempotence": "true", "linger.ms": "5", "message.timeout.ms": str(int(patience * 1000))}
+    extra["message.max.bytes"] = _MAX_BYTES
     contact = Contact("Producer", {**options, **extra}, name="Kafka")
     contact.require()
+    from confluent_kafka import KafkaException
+
     producer = contact.client
     written, failed = 0, list[Any]()
 
@@ -223,7 +230,10 @@ def publish(
     for record in records:
         if failed:
             break
-        _produce(producer, record, delivered, patience)
+        try:
+            _produce(producer, record, delivered, patience)
+        except KafkaException as exc:
+            failed.append(exc.args[0])
     waiting = producer.flush(patience)
     what = f"only {written} records were written"
     if failed:

@@ -11,12 +11,10 @@ an option of that name.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +23,7 @@ from typer.core import TyperGroup
 
 from penstock import __version__
 from penstock.cli import output
+from penstock.cli.process import as_machine_error, discard_stdout, end_by_signals, open_streams
 from penstock.cli.settings import Format, current, scope, use
 from penstock.errors import InternalError, PenstockError, UsageError
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["VERBS", "Verb", "main"]
 
-INTERRUPTED = 130
 BROKEN_PIPE = 141
 TRACEBACK_VERBOSITY = 2
 
@@ -229,29 +227,26 @@ def _root(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; every failure ends here as a block on stderr."""
+    """Run one command line and return its exit code; every failure ends here as a block on stderr.
+
+    With `-o json` that is one JSON object on one line. SIGTERM and SIGHUP end the verb as Ctrl-C does.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
-    _print_anything()
-    with scope():
+    open_streams()
+    with scope(), end_by_signals() as ended:
         try:
-            _run(args)
+            _run([*args])  # the parser takes words out of its list
         except typer.Exit as answer:
             return answer.exit_code
         except BrokenPipeError:
-            return _close_quietly()
+            discard_stdout()
+            return BROKEN_PIPE
         except (KeyboardInterrupt, typer.Abort):
             output.talk("interrupted")
-            return INTERRUPTED
+            return ended.exit_code
         except Exception as exc:  # noqa: BLE001 - the one boundary: a person never sees a raw traceback
             return _fail(exc, args)
     return 0
-
-
-def _print_anything() -> None:
-    """Let a character that the terminal or pipe cannot take be written as an escape, not be a failure."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(args: list[str]) -> None:
@@ -260,10 +255,12 @@ def _run(args: list[str]) -> None:
         with command.make_context("penstock", args) as ctx:
             command.invoke(ctx)
     finally:
-        sys.stdout.flush()  # here, where a reader that is gone is known to be no failure
+        output.flush()  # here, where a reader that is gone is known to be no failure
 
 
 def _fail(exc: Exception, args: Sequence[str]) -> int:
+    if _wants_json(args):  # also where the command line was not understood, so that no flag was applied
+        use(current().merged(output_format=Format.JSON))
     error = _as_penstock_error(exc, args)
     if error is None:  # it was a help text
         return UsageError.exit_code
@@ -280,6 +277,8 @@ def _as_penstock_error(exc: Exception, args: Sequence[str]) -> PenstockError | N
         return exc
     if isinstance(exc, typer.TyperException):
         return _usage_error(exc, args)
+    if isinstance(exc, OSError) and not isinstance(exc, TimeoutError):
+        return as_machine_error(exc)
     return InternalError(
         f"internal error: {type(exc).__name__}: {exc}",
         why="This is a bug in Penstock, not in what you did.",
@@ -299,7 +298,7 @@ def _usage_error(exc: typer.TyperException, args: Sequence[str]) -> UsageError |
     return UsageError(exc.format_message().replace("Value error, ", "", 1), next=f"{path} --help")
 
 
-def _close_quietly() -> int:
-    """Give stdout a reader again, so that the interpreter's last flush finds one."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE
+def _wants_json(args: Sequence[str]) -> bool:
+    pairs = {(word, following) for word, following in zip(args, args[1:], strict=False)}
+    alone = {"-ojson", "--output=json"} & set(args)
+    return bool(alone) or not pairs.isdisjoint({("-o", "json"), ("--output", "json")})

@@ -67,7 +67,11 @@ def up(
     fetch([name for name in chosen if name != "gateway"])
     with output.progress("starting " + ", ".join(chosen)):
         state = supervisor.up(options)
-    write_context(_dev_file(), "dev", _context(state))
+    try:
+        write_context(_dev_file(), "dev", _context(state))
+    except BaseException:  # servers that no context names would be found by nobody
+        supervisor.down()
+        raise
     _show(state)
     output.talk(
         f"context dev is in {DEV_FILE}; next: penstock dev status, penstock dev logs, penstock dev down"

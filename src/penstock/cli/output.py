@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, Protocol, TextIO
 
+from penstock.cli.process import as_machine_error, discard_stdout
 from penstock.cli.settings import Format, current
 from penstock.errors import PenstockError
 
@@ -28,6 +29,7 @@ __all__ = [
     "data_bytes",
     "document",
     "error",
+    "flush",
     "interactive",
     "progress",
     "rows",
@@ -45,21 +47,44 @@ _UNLIMITED_COLUMNS = 100_000
 def data(text: str) -> None:
     """Write one line of data to stdout; piped, it is exactly `text`."""
     _end_status()
-    print(_harmless(text) if sys.stdout.isatty() else text, file=sys.stdout)
+    _write(_harmless(text) if sys.stdout.isatty() else text)
 
 
 def data_bytes(raw: bytes) -> None:
     """Write bytes to stdout as they are, with nothing added."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(raw)
-    sys.stdout.buffer.flush()
+    with _to_stdout():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(raw)
+        sys.stdout.buffer.flush()
+
+
+def flush() -> None:
+    """Write the buffer of stdout; MachineError if that cannot be, BrokenPipeError if nobody reads."""
+    with _to_stdout():
+        sys.stdout.flush()
+
+
+def _write(text: str) -> None:
+    with _to_stdout():
+        print(text, file=sys.stdout)
+
+
+@contextmanager
+def _to_stdout() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        discard_stdout()
+        raise as_machine_error(exc, where="standard output") from exc
 
 
 def talk(text: str) -> None:
     """Say something to the person on stderr; `-q` silences it."""
     if not current().quiet:
         _end_status()
-        print(_harmless(text), file=sys.stderr)
+        _say(_harmless(text))
 
 
 def status(text: str) -> None:
@@ -68,7 +93,7 @@ def status(text: str) -> None:
         talk(text)
         return
     width = os.get_terminal_size(sys.stderr.fileno()).columns
-    print(f"{_CLEAR}{_harmless(text)[: max(1, width - 1)]}", end="", file=sys.stderr, flush=True)
+    _say(f"{_CLEAR}{_harmless(text)[: max(1, width - 1)]}", end="")
     _STATUS.append(text)
 
 
@@ -76,7 +101,13 @@ def _end_status() -> None:
     """Leave the last status where it is and go to the next line."""
     if _STATUS:
         _STATUS.clear()
-        print(file=sys.stderr)
+        _say("")
+
+
+def _say(text: str, end: str = "\n") -> None:
+    # A terminal that was closed or a full disk takes no talk, and nobody is left to be told of that.
+    with suppress(OSError):
+        print(text, end=end, file=sys.stderr, flush=True)
 
 
 _CLEAR = "\r\x1b[2K"
@@ -102,7 +133,10 @@ def show_logs(*, debug: bool, times: bool = False) -> None:
 
 
 def error(exc: PenstockError) -> None:
-    """Print an error as a block: what, where, why, next."""
+    """Print an error as a block: what, where, why, next; with `-o json` as one JSON object on one line."""
+    if current().output is Format.JSON:
+        _say(_error_object(exc))
+        return
     paint = _painter(sys.stderr)
     lines = [f"{paint('error', 'bold red')}[{exc.code}] {paint(_harmless(exc.what), 'bold')}"]
     if exc.where:
@@ -110,7 +144,15 @@ def error(exc: PenstockError) -> None:
     if exc.why:
         lines += [f"  {line}" for line in _harmless(exc.why).splitlines()]
     lines.append(f"  {paint('next:', 'green')} {_next(exc)}")
-    print("\n".join(lines), file=sys.stderr)
+    _say("\n".join(lines))
+
+
+def _error_object(exc: PenstockError) -> str:
+    import json
+
+    fields = {"what": exc.what, "where": exc.where, "why": exc.why, "next": exc.next}
+    found = {"code": exc.code, "kind": type(exc).__name__, "exit_code": exc.exit_code, **fields}
+    return json.dumps({"error": found}, ensure_ascii=True)
 
 
 def document(value: object, fmt: str) -> None:
@@ -138,12 +180,12 @@ def checklist(groups: Mapping[str, Sequence[Item]]) -> None:
     paint = _painter(sys.stdout)
     width = max(len(name) for items in groups.values() for _, name, _, _ in items)
     for heading, items in groups.items():
-        print(paint(heading, "bold"), file=sys.stdout)
+        _write(paint(heading, "bold"))
         for verdict, name, detail, repair in items:
             mark, style = _MARKS[verdict]
-            print(f"  {paint(mark, style)} {name:<{width}}  {_harmless(detail)}".rstrip(), file=sys.stdout)
+            _write(f"  {paint(mark, style)} {name:<{width}}  {_harmless(detail)}".rstrip())
             if repair:
-                print(f"    {'':<{width}}  {paint(_harmless(repair), 'bold')}", file=sys.stdout)
+                _write(f"    {'':<{width}}  {paint(_harmless(repair), 'bold')}")
 
 
 _MARKS: Mapping[bool | None, tuple[str, str]] = {
@@ -271,10 +313,10 @@ def _bar(description: str, total: float | None, *, counted: bool) -> Iterator[Pr
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None) -> None:
     """Draw without boxes; only a terminal may fold a cell, a pipe gets every line whole."""
     console = _console(sys.stdout)
-    with console.capture() as captured:
+    with _to_stdout(), console.capture() as captured:
         console.print(_table(columns, [tuple(map(_cell, row)) for row in rows], title))
     _end_status()
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()), file=sys.stdout)
+    _write("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str | None) -> Table:

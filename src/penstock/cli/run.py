@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _KILLED_BY: Final = 128
 _MOMENT: Final = 5.0
 _ALWAYS: Final = ("n_in", "n_out", "n_dead")
@@ -417,7 +417,9 @@ def _signals(job: Job) -> Iterator[None]:
         asked.append(signum)
         job.stop()  # Nothing is printed here: a handler may interrupt somebody who prints.
 
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    # One that is ignored, as SIGHUP is below nohup, stays so.
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield
     finally:

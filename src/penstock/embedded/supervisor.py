@@ -28,6 +28,7 @@ from penstock.errors import MachineError, PenstockError, StartupError, UsageErro
 
 __all__ = ["ServerState", "State", "down", "home", "is_alive", "is_running", "read_state", "up"]
 
+_MODULE = "penstock.embedded.supervisor"
 _PATIENCE = 2.0
 """Seconds a supervisor waits for the lock: who looks whether one runs takes it for a moment."""
 
@@ -74,7 +75,21 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
+    except PermissionError:  # of another user
+        return True
     return pid > 0
+
+
+def _is_supervisor(pid: int) -> bool:
+    """Whether a process is a supervisor, by its command line: an id may be somebody else's by now."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except FileNotFoundError:
+        listed = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+        words = subprocess.run(listed, capture_output=True, timeout=10, check=False).stdout.split()
+    except OSError:
+        return False
+    return _MODULE.encode() in words
 
 
 def read_state() -> State | None:
@@ -96,19 +111,21 @@ def up(options: dict[str, Any], *, timeout: float = 240.0) -> State:
         )
     home().mkdir(parents=True, exist_ok=True)
     (home() / "state.json").unlink(missing_ok=True)
-    with (home() / "supervisor.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.embedded.supervisor", json.dumps(options)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    process: subprocess.Popen[bytes] | None = None
     try:
+        with (home() / "supervisor.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", _MODULE, json.dumps(options)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         return _await_state(process, timeout)
-    except BaseException:
-        process.terminate()
-        process.wait(timeout=60)
+    except BaseException:  # also KeyboardInterrupt: who asked for the servers is gone
+        if process is not None:
+            process.terminate()
+            process.wait(timeout=60)
         raise
 
 
@@ -153,7 +170,7 @@ def down(*, timeout: float = 60.0) -> bool:
     while is_running():
         state = read_state()
         late = time.monotonic() > deadline
-        if state is not None and (late or asked is None):
+        if state is not None and (late or asked is None) and _is_supervisor(state.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(state.pid, signal.SIGKILL if late else signal.SIGTERM)
             asked = state

@@ -17,7 +17,7 @@ log = logging.getLogger("penstock.gateway")
 
 
 def run(options: Options) -> None:
-    """Serve until SIGTERM; SIGINT ends it as an interruption. A second signal does not wait."""
+    """Serve until SIGTERM or SIGHUP; SIGINT ends it as an interruption. A second signal does not wait."""
     memory.keep_what_is_freed()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         interrupted = runner.run(_serve(options))
@@ -46,8 +46,9 @@ async def _serve(options: Options) -> bool:
         stop.set()
 
     loop = asyncio.get_running_loop()
-    for which in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(which, on_signal, which)
+    for which in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(which) is not signal.SIG_IGN:  # SIGHUP below nohup
+            loop.add_signal_handler(which, on_signal, which)
     try:
         await life
     except asyncio.CancelledError:
