@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.embedded.artifacts import ensure
 from penstock.embedded.home import penstock_home
@@ -137,7 +138,7 @@ def _launch_apart(chosen: Mapping[str, str]) -> None:
     """Start Java in a session of its own, if there is none yet.
 
     A signal to our process group, as `timeout` and a terminal send it, is for us: we end Java when the batch
-    that runs is written. Java ends by itself when the pipe to us breaks.
+    that runs is written. Java ends by itself when the pipe to us breaks, once it is up.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -146,8 +147,40 @@ def _launch_apart(chosen: Mapping[str, str]) -> None:
         conf = SparkConf()
         for key, value in chosen.items():
             conf.set(key, value)
-        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        with _killed_if_interrupted():
+            gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+@contextmanager
+def _killed_if_interrupted() -> Iterator[None]:
+    """Kill the Java that `launch_gateway` has started if it does not return, as after Ctrl-C.
+
+    PySpark removes the folder into which Java is about to write its port. Java's main thread then fails, its
+    server thread lives on, and nobody is left who would end the process. PySpark gives its Popen to nobody.
+    """
+    from pyspark import java_gateway
+
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Recorded(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            started.append(self)
+            super().__init__(*args, **options)
+
+    names = vars(java_gateway)
+    original = names["Popen"]
+    names["Popen"] = Recorded
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            if getattr(process, "pid", None) is not None and process.poll() is None:
+                with process:  # closes its pipe and waits
+                    os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
+        names["Popen"] = original
 
 
 def java_has_ended(seconds: float) -> bool:
