@@ -10,15 +10,13 @@ STAMP := $(VENV)/.installed
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): requirements.lock pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "Penstock needs Python 3.11 to 3.13; run make PYTHON=python3.12")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	touch $@
+$(STAMP): requirements.lock pyproject.toml bootstrap.py
+	@$(PYTHON) bootstrap.py $(VENV) $(JARS)
+	@touch $@
 
 setup: $(STAMP) ## make .venv from requirements.lock
 
+run: JARS := --jars
 run: $(STAMP) ## start the embedded servers, run the demo, print a table, end (STAY=1 keeps them up)
 	@$(BIN)/penstock demo $(if $(STAY),--stay)
 
@@ -59,12 +57,9 @@ fuzz: $(STAMP) ## hostile input in front of codecs, kernels and the contract, 60
 docs: $(STAMP) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet
 
-lock: ## rewrite requirements.lock from pyproject.toml
-	$(PYTHON) -m venv $(VENV)-lock
-	$(VENV)-lock/bin/pip install --quiet uv
-	$(VENV)-lock/bin/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+lock: $(STAMP) ## rewrite requirements.lock from pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-emit-index-url --no-emit-find-links --upgrade --quiet -o requirements.lock
-	rm -rf $(VENV)-lock
 
 jars: $(STAMP) ## rewrite the jar locks from their coordinates
 	$(BIN)/python -m penstock.embedded.relock

@@ -23,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def archive(content: bytes) -> Path:
-    path = classes._path()
+    path = classes.archive().path
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     return path
@@ -31,7 +31,7 @@ def archive(content: bytes) -> Path:
 
 @pytest.mark.server
 def test_the_session_of_the_tests_maps_the_file(spark: SparkSession) -> None:
-    (option, *_) = classes.java_options()
+    (option, *_) = classes.archive().use()
     _, _, path = option.partition("=")
     javas = [each for each in psutil.Process().children(recursive=True) if each.name() == "java"]
     assert any(path in {mapped.path for mapped in java.memory_maps()} for java in javas)
@@ -39,7 +39,7 @@ def test_the_session_of_the_tests_maps_the_file(spark: SparkSession) -> None:
 
 def test_nothing_is_asked_of_java_before_the_file_is_there(home: Path) -> None:
     assert not classes.are_prepared()
-    assert classes.java_options() == ()
+    assert classes.archive().use() == ()
 
 
 def test_a_java_that_cannot_make_the_file_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,13 +54,13 @@ def test_a_java_that_cannot_make_the_file_is_asked_once(home: Path, monkeypatch:
     classes.prepare()
     assert len(asked) == 1
     assert classes.are_prepared()
-    assert classes.java_options() == ()
+    assert classes.archive().use() == ()
 
 
 def test_a_file_of_rubbish_neither_stops_java_nor_makes_it_talk(home: Path) -> None:
     archive(b"rubbish" * 1000)
-    command = [str(find_java().executable), *classes.java_options(), "-version"]
+    command = [str(find_java().executable), *classes.archive().use(), "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == ""
     assert "rubbish" not in done.stderr
-    assert "classes-" not in done.stderr
+    assert "spark-" not in done.stderr

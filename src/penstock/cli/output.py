@@ -31,6 +31,7 @@ __all__ = [
     "error",
     "flush",
     "interactive",
+    "live_table",
     "progress",
     "rows",
     "show_logs",
@@ -308,6 +309,29 @@ def _bar(description: str, total: float | None, *, counted: bool) -> Iterator[Pr
         yield Bar()
         if total is None:  # an end that was not known has been reached: let the spinner become a tick
             display.update(task, total=1, completed=1)
+
+
+@contextmanager
+def live_table(columns: Sequence[str]) -> Iterator[Callable[[Iterable[Sequence[object]]], None]]:
+    """Give a function that shows a table on stderr over the one before; elsewhere the last one is told."""
+    if current().quiet or not sys.stderr.isatty():
+        last: list[Sequence[object]] = []
+
+        def note(rows: Iterable[Sequence[object]]) -> None:
+            last[:] = rows
+
+        yield note
+        for row in last:
+            pairs = (f"{name} {_cell(cell)}" for name, cell in zip(columns, row, strict=True) if cell != "")
+            talk(", ".join(pairs))
+        return
+    from rich.live import Live
+
+    _end_status()
+    with Live(console=_console(sys.stderr), redirect_stdout=sys.stdout.isatty(), auto_refresh=False) as live:
+        yield lambda rows: live.update(
+            _table(columns, [tuple(map(_cell, row)) for row in rows], None), refresh=True
+        )
 
 
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None) -> None:

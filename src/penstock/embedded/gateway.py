@@ -98,8 +98,8 @@ class Gateway(Server):
         # The port is open to everybody on this machine: who comes must have a token too.
         address = f"sasl_plaintext://{self.bootstrap}" if asks else self.bootstrap
         listen = ["--listen", address, "--metrics-listen", f"{LOOPBACK}:{self.port('metrics-port')}"]
-        # As the embedded Kafka: one developer's consumer does not wait for others.
-        defaults = ["--rebalance-delay", "0"]
+        # One developer's consumer does not wait for others, and what it commits is seen on Pulsar at once.
+        defaults = ["--rebalance-delay", "0", "--cursor-period", "1"]
         command = [sys.executable, "-m", "penstock.cli", "gateway", *self._where(), *listen]
         return [*command, *defaults, *self._options]
 

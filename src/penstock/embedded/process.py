@@ -57,6 +57,11 @@ class ServerProcess:
         """Whether the server has not ended."""
         return self._guard.poll() is None
 
+    @property
+    def returncode(self) -> int | None:
+        """The exit code of the server; None while it runs."""
+        return self._guard.poll()
+
     def wait_until(self, ready: Callable[[], bool], *, timeout: float) -> None:
         """Wait until `ready` says yes; raise with the last log lines if the server ends or is too slow."""
         deadline = time.monotonic() + timeout

@@ -45,6 +45,7 @@ class Stack:
         pulsar_http_port: int = 0,
         registry_port: int = 0,
         gateway_port: int = 0,
+        record_classes: bool = False,
     ) -> None:
         self._data = Path(data).absolute() if data is not None else None
         makers: dict[str, Callable[[], Server]] = {
@@ -70,6 +71,7 @@ class Stack:
                     f"there is no embedded server {name}", next=f"choose from {', '.join(makers)}"
                 )
             self.servers[name] = makers[name]()
+            self.servers[name].records_classes = record_classes
 
     def _folder(self, name: str) -> Path | None:
         return self._data / name if self._data else None

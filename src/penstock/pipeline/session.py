@@ -113,7 +113,7 @@ def spark_session(
     except ImportError:
         raise MissingExtra("spark", "pyspark", purpose="a pipeline") from None
     _prepare_environment(sys.executable if is_local(master) else worker_python or "python3")
-    quick = classes.java_options() if java_options is None else java_options
+    quick = classes.archive().use() if java_options is None else java_options
     flags = (f"-Dlog4j2.configurationFile={_log4j2()}", *quick, *(_LIGHT if light else ()))
     chosen = {
         "spark.app.name": name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli import output
+from penstock.cli.demo.stages import Stages
 from penstock.cli.fetching import fetch
 from penstock.cli.settings import configuration, current
-from penstock.cli.sparkstart import start_spark
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock.cli.demo.account import Account
     from penstock.cli.demo.group import Standing
     from penstock.cli.demo.orders import Order
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _SERVERS: Final = ("kafka", "pulsar", "registry", "gateway")
+_STARTING: Final = "starting Kafka, Pulsar, the registry, the gateway and Spark"
+_ROUTING: Final = "routing"
 _IDLE: Final = 30.0
 """Seconds without one more order after which the job ends although some are missing: the table tells."""
 _TOPICS: Final = {
@@ -48,23 +53,49 @@ def command(
 
     configuration()
     fetch(["kafka", "pulsar", "registry", "spark"])
-    started = time.monotonic()
-    stack = Stack(_SERVERS)
-    with output.progress("starting Kafka, Pulsar, the registry and the gateway"):
-        stack.start()
-    try:
-        with TemporaryDirectory(prefix="penstock-demo-") as folder:
-            right = _demo(stack, Path(folder), orders)
-            output.talk(f"{time.monotonic() - started:.1f} s in all")
-            if stay:
-                _stay(stack, Path(folder))
-    finally:
-        stack.close()
+    stages = Stages()
+    stack = Stack(_SERVERS, record_classes=True)
+    with _started(stack, stages) as spark, TemporaryDirectory(prefix="penstock-demo-") as folder:
+        right = _demo(stack, spark, Path(folder), orders, stages)
+        if stay:
+            _stay(stack, Path(folder))
+    output.talk(f"where the time went: {stages.told(apart=_ROUTING)}")
+    if not stay:
+        output.talk("next: penstock demo --stay keeps the servers up, with commands to try; README.md")
     if not right:
         raise typer.Exit(1)
 
 
-def _demo(stack: Stack, folder: Path, count: int) -> bool:
+@contextmanager
+def _started(stack: Stack, stages: Stages) -> Iterator[SparkSession]:
+    """Start the servers and Spark side by side; at their end they write class archives that are missing."""
+    from penstock.pipeline import classes
+    from penstock.pipeline.session import spark_session
+
+    archive = classes.archive()
+    recording = archive.record()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-demo") as pool:
+        with stages.measured("servers and Spark"), output.progress(_STARTING):
+            spark = pool.submit(spark_session, "penstock demo", java_options=recording or archive.use())
+            try:
+                stack.start()
+            finally:
+                wait([spark])
+        try:
+            yield spark.result()
+        finally:
+            text = "stopping, and storing what makes the next start quick" if recording else "stopping"
+            with stages.measured("stopping"), output.progress(text):
+                ending = pool.submit(stack.close)
+                if spark.exception() is None:
+                    spark.result().stop()
+                    ended = classes.end_java()
+                    if recording:
+                        archive.keep(has_ended_well=ended)
+                ending.result()
+
+
+def _demo(stack: Stack, spark: SparkSession, folder: Path, count: int, stages: Stages) -> bool:
     from penstock.cli.demo.account import account
     from penstock.cli.demo.group import read_in_two_parts
     from penstock.cli.demo.orders import Fate, orders
@@ -72,50 +103,57 @@ def _demo(stack: Stack, folder: Path, count: int) -> bool:
     from penstock.cli.demo.shop import open_shop
 
     shop = open_shop(folder, stack)
-    with output.progress("contract: plan and apply"):
+    with stages.measured("contract"), output.progress("contract: plan and apply"):
         plan = shop.make_topics()
     output.talk(f"contract: {len(plan.steps)} steps applied (topics, namespaces, schemas)")
     options, sent = stack.kafka.client_options(), list(orders(count, _TOPICS["placed"]))
-    _route(shop, options, sent)
+    with stages.measured(_ROUTING):
+        _route(shop, stack, spark, sent)
     small = sum(order.fate is Fate.SMALL for order in sent)
-    with output.progress("reading every topic back, each with its broker's own client"):
-        shipped = read_shipments(stack.pulsar.service_url, _TOPICS["small"], small)
-        found = account(options, sent, _TOPICS, shipped)
-    with output.progress("a Kafka group reads the shipments through the gateway"):
-        standings = list(read_in_two_parts(stack, _TOPICS["small"]))
+    with stages.measured("reading back"):
+        with output.progress("reading every topic back, each with its broker's own client"):
+            shipped = read_shipments(stack.pulsar.service_url, _TOPICS["small"], small)
+            found = account(options, sent, _TOPICS, shipped)
+        with output.progress("a Kafka group reads the shipments through the gateway"):
+            standings = list(read_in_two_parts(stack, _TOPICS["small"]))
     return _show(found, standings)
 
 
 # The job
 
 
-def _route(shop: Shop, options: dict[str, str], sent: list[Order]) -> None:
+def _route(shop: Shop, stack: Stack, spark: SparkSession, sent: list[Order]) -> None:
     """Run the routes of the shop while its orders come in, until all are read."""
+    from penstock.cli.demo.board import Board, shown
     from penstock.pipeline.compile import load_pipeline
     from penstock.pipeline.job import Job, JobOptions
 
+    kafka, gateway = stack.kafka.bootstrap, stack.gateway.bootstrap
+    board = Board(
+        {
+            "orders": (_TOPICS["placed"], kafka),
+            "large-orders": (_TOPICS["large"], kafka),
+            "shipments": (_TOPICS["small"], gateway),
+            "dead letters": (_TOPICS["dead"], kafka),
+        }
+    )
     pipeline = load_pipeline(shop.pipeline, context=shop.context)
     with Job(pipeline, JobOptions(until_idle=_IDLE)) as job:
         job.prepare()
-        spark = start_spark("penstock demo")
-        try:
-            with output.progress("routing orders", total=len(sent)) as bar:
-                job.watch(_until(len(sent), job, bar))
-                with _fed(job, options, sent):
-                    job.run(spark)
-        finally:
-            spark.stop()
+        job.watch(board.watcher())
+        job.watch(_until(len(sent), job))
+        with shown(board), _fed(job, stack.kafka.client_options(), sent):
+            job.run(spark)
 
 
-def _until(total: int, job: Job, bar: output.Progress) -> Watcher:
-    """Move the bar, and end the job when everything is read."""
+def _until(total: int, job: Job) -> Watcher:
+    """End the job when everything is read."""
     from penstock.pipeline.job import Progress, Watcher
 
     class Until(Watcher):
         read = 0
 
         def batch(self, progress: Progress) -> None:
-            bar.advance(progress.counts["n_in"])
             self.read += progress.counts["n_in"]
             if self.read >= total:
                 job.stop()
