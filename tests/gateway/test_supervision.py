@@ -90,6 +90,27 @@ def test_a_gateway_gets_its_lease_back_whatever_happened(caplog: pytest.LogCaptu
     assert "RuntimeError: unforeseen in read" in caplog.text
 
 
+def test_heartbeats_that_nobody_answers_are_forgotten() -> None:
+    """A Pulsar that is away for hours is thousands of heartbeats."""
+
+    async def scenario() -> None:
+        topic: Any = Loopback()
+        topic.failures = {"send": 0, "read": 0}
+        now = 0.0
+        member = Membership(topic, topic, "gateways", clock=lambda: now)
+        member.node_id, member.addresses = 7, (Host("h", 1),)
+        for _ in range(1_000):
+            now += 0.5
+            await member._say()
+        assert len(member._sent) < 10
+        # The last one still counts.
+        member._settled_at = 0.0
+        member.hear([topic.said.get_nowait() for _ in range(1_000)][-1])
+        assert member.has_lease
+
+    asyncio.run(scenario())
+
+
 def test_cursors_go_on_whatever_happened() -> None:
     async def scenario() -> None:
         asked = 0

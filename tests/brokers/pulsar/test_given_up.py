@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 import ssl
+import tracemalloc
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from penstock.brokers.pulsar import Admin, Options, PulsarClient
+from penstock.brokers.pulsar import Admin, Host, Options, PulsarClient, pool
+from penstock.brokers.pulsar.connection import Connection
+from penstock.brokers.pulsar.service_url import Broker
 from penstock.config.secret import Secret
 from penstock.errors import PenstockError, Unreachable
 
@@ -102,3 +108,52 @@ def test_what_is_closed_opens_nothing_more(run: Any) -> None:
             assert server.visits == 0
 
     run(main)
+
+
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_a_refused_connect_leaves_nothing_behind(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, uvloop: bool
+) -> None:
+    """Also where cycles are seldom looked for, as in a gateway: an outage is thousands of these."""
+    made: list[weakref.ref[Connection]] = []
+
+    class Watched(Connection):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(weakref.ref(self))
+
+    async def main() -> None:
+        async with PulsarClient(f"pulsar://127.0.0.1:{closed_port()}") as client:
+            for _ in range(5):
+                with pytest.raises(Unreachable):
+                    await client.check()
+                await asyncio.sleep(0)
+
+    monkeypatch.setattr(pool, "Connection", Watched)
+    gc.collect()
+    gc.disable()
+    try:
+        run(main, uvloop=uvloop)
+        assert len(made) == 5
+        assert not [each for each in made if each() is not None]
+    finally:
+        gc.enable()
+
+
+def test_a_connection_reserves_memory_when_it_is_made() -> None:
+    async def main() -> int:
+        tracemalloc.start()
+        try:
+            kept = [Connection(Broker(Host("127.0.0.1", 1)), SHORT) for _ in range(20)]
+            assert len(kept) == 20
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    assert asyncio.run(main()) < 1024 * 1024
+
+
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])

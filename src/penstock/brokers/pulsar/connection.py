@@ -91,7 +91,8 @@ class Connection(asyncio.BufferedProtocol):
         self._options = options
         self._credentials = credentials
         self._loop = asyncio.get_running_loop()
-        self._frames = FrameBuffer(limit=options.max_message_bytes + FRAME_PADDING, first=RECEIVE_BYTES)
+        self._frames: FrameBuffer
+        """Made with the transport: a connect that is refused must not take a mebibyte for it."""
         self._transport: asyncio.Transport | None = None
         self._out: list[Buffer] = []
         """What goes out together when the loop comes round."""
@@ -205,6 +206,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
         self._transport = cast(asyncio.Transport, transport)
+        limit = self._options.max_message_bytes + FRAME_PADDING
+        self._frames = FrameBuffer(limit=limit, first=RECEIVE_BYTES)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Give room to read into."""

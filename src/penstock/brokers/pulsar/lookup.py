@@ -51,7 +51,11 @@ class Lookup:
             except Unreachable as exc:
                 self._next += 1
                 last = exc
-        raise last or Unreachable("the service URL names no host")
+        try:
+            raise last or Unreachable("the service URL names no host")
+        finally:
+            # Its traceback holds this frame.
+            del last
 
     async def broker_of(self, topic: str) -> Broker:
         """Find the broker that owns a topic, following redirects."""

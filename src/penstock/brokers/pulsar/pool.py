@@ -40,8 +40,12 @@ class Pool:
             task = self._tasks.start(self._connect(broker), name=f"pulsar connect {broker.host}")
             self._pending[broker] = task
             task.add_done_callback(lambda _: self._pending.pop(broker, None))
-        # One who is cancelled must not take the connection away from the others.
-        return await asyncio.shield(task)
+        try:
+            # One who is cancelled must not take the connection away from the others.
+            return await asyncio.shield(task)
+        finally:
+            # The task holds its exception, whose traceback holds this frame: a cycle per refused connect.
+            del task
 
     async def close(self) -> None:
         """Close every connection, and make no other."""

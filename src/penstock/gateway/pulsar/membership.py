@@ -279,7 +279,10 @@ class Membership:
     async def _say(self, *, leaving: bool = False) -> asyncio.Future[Any]:
         producer = await self._open_producer()
         self._beats += 1
-        self._sent[self._beats] = self._clock()
+        now = self._clock()
+        # What is older cannot renew the lease any more; without an answer for hours they would be many.
+        self._sent = {beat: said for beat, said in self._sent.items() if now - said < SILENCE}
+        self._sent[self._beats] = now
         peer = Peer(
             node_id=self.node_id,
             life=self._life,
