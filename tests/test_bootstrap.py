@@ -40,7 +40,7 @@ def test_what_is_installed_first_is_in_the_lock(bootstrap: ModuleType) -> None:
 
 
 def test_uv_is_told_what_is_set_for_pip(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = ":env:.find-links='/opt/wheels'\nglobal.cert='/etc/ca.pem'\nglobal.index-url='https://in.house/simple'\n"
+    said = ":env:.find-links='/opt/wheels'\nglobal.cert='/etc/ca.pem'\nglobal.index-url='https://in.house/index'\n"
 
     def listed(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 0, said, "")
@@ -48,7 +48,7 @@ def test_uv_is_told_what_is_set_for_pip(bootstrap: ModuleType, monkeypatch: pyte
     monkeypatch.setattr(subprocess, "run", listed)
     monkeypatch.setenv("SSL_CERT_FILE", "/mine.pem")
     told = bootstrap.uv_environment(Path("python"))
-    assert told["UV_DEFAULT_INDEX"] == "https://in.house/simple"
+    assert told["UV_DEFAULT_INDEX"] == "https://in.house/index"
     assert told["UV_FIND_LINKS"] == "/opt/wheels"
     assert told["SSL_CERT_FILE"] == "/mine.pem"
 
