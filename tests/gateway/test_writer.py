@@ -126,10 +126,10 @@ def test_the_order_is_kept_while_there_is_no_room(run: Any, sequence: int) -> No
         name = NAME if sequence >= 0 else "chosen-1"
         for count in range(1, 6):
             producer = await bench.under_way(1, name)
-            if count == 4:
-                # Comes while the sender waits for room: it must not overtake.
-                late = bench.writer.append(batch(sequence + 5 if sequence >= 0 else -1, value=b"F"))
             producer.take()
+            if count == 4:
+                # Comes when there is room, and the sender has not had its turn yet: it must not overtake.
+                late = bench.writer.append(batch(sequence + 5 if sequence >= 0 else -1, value=b"F"))
         (await bench.under_way(1, name)).take()
         assert await asyncio.gather(*waiting, late) == [0, 1, 2, 3, 4, 5]
         assert bench.values == [b"A", b"B", b"C", b"D", b"E", b"F"]
@@ -454,6 +454,27 @@ def test_what_pulsar_refuses_with_others_behind_it_ends_the_epoch(run: Any) -> N
         )
         assert await bench.writer.append(batch(0, value=b"n", epoch=1)) == 1
         assert bench.values == [b"b", b"n"]
+
+    run(work)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_producer_that_pulsar_ends_leaves_open_what_is_stored(run: Any, stored: bool) -> None:
+    """The refusal is of the producer, not of the batches: each may be stored, and is sent again."""
+
+    async def work(bench: Bench) -> None:
+        bench.pulsar.answers = False
+        waiting = [bench.writer.append(batch(number, value=bytes([97 + number]))) for number in range(2)]
+        producer = await bench.under_way(2)
+        producer.error = refusal(ServerError.PRODUCER_BUSY, "another has its name")
+        for _ in waiting:
+            producer.fail(producer.error, stored=stored)
+        del bench.pulsar.open["topic", NAME]
+        assert await codes_of(*waiting) == [NOT_LEADER, NOT_LEADER]
+        bench.pulsar.answers = True
+        assert await bench.writer.append(batch(0, value=b"a")) == 0
+        assert await bench.writer.append(batch(1, value=b"b")) == 1
+        assert bench.values == [b"a", b"b"]
 
     run(work)
 

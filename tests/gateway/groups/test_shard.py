@@ -379,6 +379,34 @@ def test_the_sweep_leaves_a_new_commit_over_an_old_one(members: bool) -> None:
     run(work)
 
 
+@pytest.mark.parametrize("place", [PLACE, ("orders", 1)], ids=["the same", "another"])
+def test_the_sweep_leaves_a_commit_that_begins_while_it_rests(
+    place: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It rests after every group, whatever the clock says.
+    monkeypatch.setattr("penstock.gateway.groups.pacing.Pace.is_due", lambda _: True)
+
+    async def work() -> None:
+        log = Log()
+        shard = Shard(log, replace(LIMITS, offsets_retention=10.0))
+        await shard.commit("g", ALONE, {PLACE: Commit(offset=1, committed_at=0)})
+        log.waits = True
+        sweep = asyncio.create_task(shard.forget_old(50_001))
+        commit = asyncio.create_task(shard.commit("g", ALONE, {place: Commit(offset=5, committed_at=50_000)}))
+        while not sweep.done() or not commit.done():
+            await asyncio.sleep(0)
+            log.store()
+        await sweep
+        assert await commit == {place: ErrorCode.NONE}
+        again = Shard(log, LIMITS)
+        await again.load(log.records)
+        assert shard.committed("g")[place].offset == again.committed("g")[place].offset == 5
+        shard.close()
+        again.close()
+
+    run(work)
+
+
 def test_a_commit_behind_a_deletion_stays() -> None:
     """A commit, a deletion and a commit are under way together: the last one is what is left."""
 

@@ -8,7 +8,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from penstock.gateway.server import Limits, Server
 from penstock.testing import MemoryStorage
 from penstock.wire.kafka import ErrorCode
 
-METADATA, HANDSHAKE, API_VERSIONS, AUTHENTICATE, PRODUCE = 3, 17, 18, 36, 0
+METADATA, HANDSHAKE, API_VERSIONS, AUTHENTICATE, PRODUCE, LIST_OFFSETS = 3, 17, 18, 36, 0, 2
 
 
 def services(storage: MemoryStorage, **settings: Any) -> Services:
@@ -341,13 +341,31 @@ def test_a_door_that_is_crowded_tells_no_failure() -> None:
     run(scenario())
 
 
-def test_too_many_names_in_a_request_end_it(caplog: pytest.LogCaptureFixture) -> None:
+def _topics_of_metadata(count: int) -> bytes:
+    return struct.pack(">i", count) + text("x") * count
+
+
+def _partitions_of_list_offsets(count: int) -> bytes:
+    rows = b"".join(struct.pack(">iq", index, -1) for index in range(count))
+    return struct.pack(">ii", -1, 1) + text("x") + struct.pack(">i", count) + rows
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "told"),
+    [
+        (METADATA, _topics_of_metadata, "Metadata names 4 topics, 3 are taken"),
+        (LIST_OFFSETS, _partitions_of_list_offsets, "ListOffsets names 4 partitions, 3 are taken"),
+    ],
+)
+def test_too_many_names_in_a_request_end_it(
+    key: int, body: Callable[[int], bytes], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         server = Server(services(MemoryStorage(), max_names_per_request=3))
         host, port = await server.start("127.0.0.1", 0)
         peer = Peer(*await asyncio.open_connection(host, port))
-        assert await peer.ask(METADATA, 1, struct.pack(">i", 3) + text("x") * 3)
-        frame = struct.pack(">hhih", METADATA, 1, 1, -1) + struct.pack(">i", 4) + text("x") * 4
+        assert await peer.ask(key, 1, body(3))
+        frame = struct.pack(">hhih", key, 1, 1, -1) + body(4)
         peer.writer.write(struct.pack(">i", len(frame)) + frame)
         assert await peer.is_closed()
         peer.writer.close()
@@ -355,7 +373,7 @@ def test_too_many_names_in_a_request_end_it(caplog: pytest.LogCaptureFixture) ->
 
     with caplog.at_level(logging.WARNING):
         run(scenario())
-    assert "Metadata names 4 topics, 3 are taken" in caplog.text
+    assert told in caplog.text
 
 
 # TLS
