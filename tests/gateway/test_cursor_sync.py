@@ -603,6 +603,42 @@ def test_a_deleted_group_that_commits_again_keeps_its_subscription() -> None:
     run(work)
 
 
+def test_a_group_that_commits_while_its_subscription_is_looked_for_keeps_it() -> None:
+    async def work(scene: Scene) -> None:
+        await scene.commit(15)
+        await scene.sync()
+        await scene.delete()
+        stats = scene.pulsar.stats
+
+        async def late(topic: str, *, internal: bool = False) -> Mapping[str, Any]:
+            if scene.committed() is None:
+                await scene.commit(20)
+            return await stats(topic, internal=internal)
+
+        scene.pulsar.stats = late  # type: ignore[method-assign]
+        await scene.sync()
+        assert "delete" not in scene.pulsar.requests
+        await scene.sync()
+        assert scene.cursor.entry == 2 and scene.shard.offsets.leftover == {}
+
+    run(work)
+
+
+def test_a_cursor_is_moved_in_the_first_period_without_consumers() -> None:
+    async def work(scene: Scene) -> None:
+        await scene.commit(10)
+        await scene.sync()
+        scene.cursor.consumers = 1
+        await scene.commit(30)
+        await scene.sync()
+        assert scene.cursor.entry == 1
+        scene.cursor.consumers = 0
+        await scene.sync()
+        assert scene.cursor.entry == 3
+
+    run(work)
+
+
 def test_a_subscription_that_a_consumer_has_is_left_alone() -> None:
     async def work(scene: Scene) -> None:
         await scene.commit(10)

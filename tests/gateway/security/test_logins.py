@@ -176,6 +176,16 @@ def test_a_question_ends_with_the_last_who_waits_for_it() -> None:
     run(scenario)
 
 
+def test_a_verdict_is_of_one_token_whatever_it_begins_with() -> None:
+    async def scenario(pulsar: SlowPulsar, logins: Logins) -> None:
+        begins = "g" * 200
+        for end in ("", "a", "b", "a"):
+            await in_time(logins.verify(Secret(begins + end), "/10.0.0.1"))
+        assert pulsar.shown == [begins, begins + "a", begins + "b"]
+
+    run(scenario)
+
+
 def test_the_logins_of_one_address_that_wait_are_bounded() -> None:
     async def scenario(pulsar: SlowPulsar, logins: Logins) -> None:
         many = [begin(logins, f"bad-{number}", "/10.0.0.1") for number in range(20)]

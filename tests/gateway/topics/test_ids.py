@@ -121,6 +121,20 @@ def test_an_id_that_nobody_knows_costs_little_however_often_it_is_asked_for(run:
     run(scenario)
 
 
+def test_one_who_leaves_does_not_take_the_answer_away_from_the_others(run: Run) -> None:
+    async def scenario(pulsar: Any, gateways: Gateways) -> None:
+        first, second = gateways.ids
+        topic_id = uuid4()
+        first.created(FULL, topic_id)
+        waiting = [asyncio.create_task(second.find(topic_id)) for _ in range(2)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        async with asyncio.timeout(5):
+            assert await waiting[1] == FULL
+
+    run(scenario)
+
+
 def test_a_flood_of_unknown_ids_is_bounded(run: Run) -> None:
     async def scenario(pulsar: Any, gateways: Gateways) -> None:
         ids = gateways.ids[0]

@@ -176,6 +176,20 @@ def test_a_policy_changed_by_pulsars_tools_is_right(fake: Any, topics_on: Any) -
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("threshold", "value"), [(1 << 20, "compact,delete"), (0, "delete")])
+def test_any_threshold_of_compaction_is_what_kafka_calls_compact(
+    fake: Any, topics_on: Any, threshold: int, value: str
+) -> None:
+    async def scenario() -> None:
+        given = {"cleanup.policy": "compact,delete"}
+        await topics_on(fake).create(NewTopic(name="orders", partitions=1, configs=given))
+        fake.policies[FULL, "compactionThreshold"] = threshold
+        configs = await topics_on(fake).configs("orders")
+        assert configs["cleanup.policy"] == TopicConfig(value, is_set=True)
+
+    asyncio.run(scenario())
+
+
 def test_what_was_written_a_moment_ago_counts_though_pulsar_does_not_show_it_yet(
     fake: Any, topics_on: Any
 ) -> None:
