@@ -177,6 +177,16 @@ def own_log() -> Iterator[None]:
     logger.setLevel(level)
 
 
+def test_what_a_library_logs_to_the_root_stays_away() -> None:
+    code = (
+        "import logging; from penstock.cli import output; output.show_logs(debug=False)\n"
+        "logging.error('of a library'); logging.getLogger('py4j').error('too')\n"
+        "logging.getLogger('penstock.x').warning('ours')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "WARNING penstock.x: ours\n"
+
+
 def test_an_internal_error_says_how_to_see_more(verb: Register, capsys: pytest.CaptureFixture[str]) -> None:
     def probe() -> None:
         raise AssertionError("never")

@@ -131,6 +131,11 @@ def show_logs(*, debug: bool, times: bool = False) -> None:
     logger.handlers = loop.handlers = [handler]  # what a loop logs is a bug of ours
     logger.setLevel(logging.DEBUG if debug else logging.INFO)
     loop.propagate = False
+    # py4j reports to the root logger, with a traceback, that Ctrl-C came while it waited for Java. A root
+    # logger without a handler would print that.
+    root = logging.getLogger()
+    if not any(isinstance(each, logging.NullHandler) for each in root.handlers):
+        root.addHandler(logging.NullHandler())
 
 
 def error(exc: PenstockError) -> None:
