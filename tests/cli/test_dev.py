@@ -263,7 +263,7 @@ def test_the_bar_counts_files_and_megabytes(
 
     monkeypatch.setattr("penstock.embedded.artifacts.ensure", ensure)
     fetch(["spark"])
-    assert capsys.readouterr().err.startswith("fetching jars: 4 of 4 files, 40 of 40 MB: 100 in")
+    assert capsys.readouterr().err.startswith("fetching jars: 4 of 4 files, 40.0 of 40.0 MB: 0.")
 
 
 def test_the_tools_of_kafka_are_listed(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ def fetch(locks: Sequence[str]) -> None:
             percent = 100.0 * now.bytes / max(1, now.of_bytes)
             bar.describe(
                 f"fetching jars: {now.files} of {now.of_files} files, "
-                f"{now.bytes // 1_000_000} of {now.of_bytes // 1_000_000} MB"
+                f"{now.bytes / 1e6:.1f} of {now.of_bytes / 1e6:.1f} MB"
             )
             bar.advance(max(0.0, percent - shown))
             shown = max(shown, percent)

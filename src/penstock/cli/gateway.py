@@ -198,6 +198,7 @@ def command(
         cursor_period=cursor_period,
         adopt_cursors=adopt_cursors,
     )
+    _refuse_unused_certificate(options)
     options = limited(options, limit or [])
     output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)
     run(options)
@@ -292,6 +293,16 @@ def _listeners(listen: list[str], advertise: list[str]) -> tuple[Listener, ...]:
     )
     listener_names(found)  # names that cannot be are told now
     return found
+
+
+def _refuse_unused_certificate(options: Options) -> None:
+    """Refuse a certificate that no listener uses: whoever gives one expects TLS."""
+    given = options.tls_certificate or options.tls_key
+    if given is not None and not any(listener.protocol.has_tls for listener in options.listeners):
+        raise UsageError(
+            "a certificate is given, and no listener has TLS",
+            next="write --listen ssl://HOST:PORT or sasl_ssl://HOST:PORT, or leave the certificate out",
+        )
 
 
 def _name(text: str) -> tuple[str, str]:

@@ -42,11 +42,17 @@ def limited(options: Options, words: Sequence[str]) -> Options:
     """
     for word in words:
         name, _, number = word.partition("=")
-        if name not in LIMITS or not number.isdecimal() or not 0 < int(number) < 1 << 31:
+        if name not in LIMITS:
             raise ConfigError(
                 f"'{word}' is no limit",
                 where="--limit",
                 next=f"write NAME=NUMBER; the names are {', '.join(LIMITS)}",
+            )
+        if not number.isdecimal() or not 0 < int(number) < 1 << 31:
+            raise ConfigError(
+                f"'{number}' is no number for the limit {name}",
+                where="--limit",
+                next=f"write {name}=NUMBER, a whole number from 1 to {(1 << 31) - 1}",
             )
         part, attribute = LIMITS[name]
         change = {attribute: int(number)}

@@ -145,7 +145,10 @@ def _from_file(name: str, where: str, folder: Path) -> str:
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not a UTF-8 text file"
         raise ConfigError(
-            f"the file {name} cannot be read: {reason}", where=where, why=f"looked at {path}"
+            f"the file {name} cannot be read: {reason}",
+            where=where,
+            why=f"looked at {path}",
+            next="name a text file that you may read; a relative path starts at the folder shown",
         ) from exc
     if len(raw) > MAX_SECRET_BYTES:
         raise ConfigError(f"the file {name} is larger than {MAX_SECRET_BYTES // 1024} KiB", where=where)
