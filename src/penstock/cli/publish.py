@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,15 +104,16 @@ def _to_kafka(
     from penstock.events import KafkaBinding, Mode
     from penstock.record import KafkaRecord
 
-    own = tuple((name, value.encode()) for name, value in extra.items())
+    own = tuple((name, os.fsencode(value)) for name, value in extra.items())
+    key_bytes = None if key is None else os.fsencode(key)
 
     def records() -> Iterator[KafkaRecord]:
         binding = KafkaBinding(mode=Mode(mode))
         for event in events:
             if event is None:
-                yield KafkaRecord(key=(key or "").encode(), headers=own, topic=place.topic)
+                yield KafkaRecord(key=key_bytes, headers=own, topic=place.topic)
             else:
-                yield replace(binding.encode(event, key=key, headers=own), topic=place.topic)
+                yield replace(binding.encode(event, key=key_bytes, headers=own), topic=place.topic)
 
     return publish(kafka_options(place.connection), records())
 
@@ -124,6 +126,7 @@ def _to_pulsar(
     from penstock.record import PulsarMessage
 
     own = tuple(extra.items())
+    _refuse_bytes(key or "", *extra.values())
 
     def messages() -> Iterator[PulsarMessage]:
         binding = PulsarBinding(mode=Mode(mode))
@@ -138,6 +141,19 @@ def _to_pulsar(
             return await publish(client, place.topic, messages())
 
     return asyncio.run(send())
+
+
+def _refuse_bytes(*texts: str) -> None:
+    """Raise UsageError for an argument that is not UTF-8, which Python keeps as lone surrogates."""
+    if any(not _is_utf8(text) for text in texts):
+        raise UsageError("keys and properties of Pulsar are UTF-8", next="give the key and headers as UTF-8")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        return bool(text.encode() or True)
+    except UnicodeEncodeError:
+        return False
 
 
 # Where events come from
@@ -162,16 +178,20 @@ def _one(
 
 
 def _data(text: str, content_type: str) -> bytes | Json:
+    """Take data as it was given, byte for byte; JSON is read only to see that it is JSON."""
+    from penstock.errors import InvalidEvent
     from penstock.events import Json
-    from penstock.events.jsontext import loads
+    from penstock.events.media import is_json
 
-    raw = _raw(text[1:]) if text.startswith("@") else text.encode()
-    if content_type.partition(";")[0].strip() != "application/json":
+    raw = _raw(text[1:]) if text.startswith("@") else os.fsencode(text)
+    if not is_json(content_type):
         return raw
     try:
-        return Json(loads(raw))
-    except ValueError as exc:
-        raise UsageError(f"the data is not JSON: {exc}", next="correct it, or give --content-type") from exc
+        return Json.parse(raw)
+    except InvalidEvent as exc:
+        raise UsageError(
+            f"the {exc.what}", where="--data", next="correct it, or give --content-type"
+        ) from exc
 
 
 def _lines(file: str | None) -> list[CloudEvent]:
