@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from penstock.brokers.kafka_offsets import KafkaOffsets
 from penstock.embedded.kafka import Kafka
-from penstock.errors import ClusterError
+from penstock.errors import ClusterError, Unreachable
 
 pytestmark = pytest.mark.server
 
@@ -73,3 +73,18 @@ def test_coordinators_that_are_still_loading_end_no_process() -> None:
         command = [sys.executable, "-c", ASK, fresh.bootstrap]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, str([{}] * 64)), done.stderr
+
+
+@pytest.mark.slow
+def test_commits_work_again_after_a_restart() -> None:
+    """librdkafka's own admin client asks the coordinator that it knew for ever."""
+    with Kafka() as kafka:
+        offsets = KafkaOffsets(kafka.client_options(), timeout=5.0)
+        offsets.create_topic("restarted", partitions=1, replicas=1, settings={})
+        offsets.commit("job", "restarted", {0: 0})
+        kafka.stop()
+        with pytest.raises(Unreachable):
+            offsets.commit("job", "restarted", {0: 0})
+        kafka.start()
+        offsets.commit("job", "restarted", {0: 0})
+        assert offsets.committed("job", "restarted") == {0: 0}

@@ -55,8 +55,17 @@ class KafkaAdmin:
     ) -> None:
         self._timeout = timeout
         self._connect_timeout = connect_timeout
-        self._contact = Contact("AdminClient", options, name=name, seconds=connect_timeout)
-        self.name, self.address = name, self._contact.address
+        self._options = options
+        self.name = name
+        self._renew()
+        self.address = self._contact.address
+
+    def _renew(self) -> None:
+        """Make the client; anew after nobody answered.
+
+        One whose coordinator went away asks it for ever, also when it is back (librdkafka 2.16).
+        """
+        self._contact = Contact("AdminClient", self._options, name=self.name, seconds=self._connect_timeout)
         self._client: Any = self._contact.client
 
     # Looking
@@ -290,13 +299,17 @@ class KafkaAdmin:
 
         from confluent_kafka import KafkaException
 
-        self._contact.require()
         try:
+            self._contact.require()
             yield
         except KafkaException as exc:
             self._client.poll(0)
-            raise self._contact.error(subject, exc.args[0]) from exc
+            error = self._contact.error(subject, exc.args[0])
+            if isinstance(error, Unreachable):
+                self._renew()
+            raise error from exc
         except NotInTime as exc:
+            self._renew()
             raise Unreachable(
                 f"{self.name} did not answer in {self._timeout:g} s", where=self.address, next=START
             ) from exc

@@ -131,6 +131,15 @@ MetricsAt = Annotated[
         "--metrics", metavar="[HOST:]PORT", help="Serve /metrics and /healthz here; off if not given."
     ),
 ]
+BrokerTimeout = Annotated[
+    float,
+    typer.Option(
+        "--broker-timeout",
+        metavar="SECONDS",
+        min=1.0,
+        help="With --once or --until-idle: end when a broker is away for so long. Without: go on trying.",
+    ),
+]
 PackageFile = Annotated[
     Path | None,
     typer.Option(
@@ -159,6 +168,7 @@ def command(
     take_over: TakeOver = False,
     max_offsets: MaxOffsets = None,
     fresh_checkpoint: Fresh = False,
+    broker_timeout: BrokerTimeout = 60.0,
     metrics: MetricsAt = None,
     package: PackageFile = None,
     worker_python: WorkerPython = None,
@@ -187,6 +197,7 @@ def command(
         take_over=take_over,
         max_offsets=max_offsets or MAX_OFFSETS_PER_TRIGGER,
         fresh_checkpoint=fresh_checkpoint,
+        broker_timeout=broker_timeout,
     )
     pipeline = load_pipeline(file, context=configuration().context())
     of_spark = {

@@ -186,7 +186,7 @@ def _in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "Machine", Copy)
     monkeypatch.setattr(feed, "visible", lambda data, aborted: [data])
     for module in (engine, loop):
-        monkeypatch.setattr(module, "Cluster", lambda memory: memory)
+        monkeypatch.setattr(module, "Cluster", lambda memory, **_: memory)
     monkeypatch.setattr(loop, "earliest", lambda memory, topic: dict.fromkeys(memory.log, memory.begin))
     monkeypatch.setattr(
         loop, "latest", lambda memory, topic, **_: {part: len(log) for part, log in memory.log.items()}
@@ -328,6 +328,50 @@ def test_a_loop_that_is_shut_out_says_so() -> None:
     with pytest.raises(JobFailed, match="took over"):
         Loop(work(memory), lambda beat: None, stop=Event(), once=True).run()
     assert memory.out == []
+
+
+def away_for(memory: Memory, failures: int, stop: Event) -> Callable[[], bool]:
+    """Fail so often in a row after the first record, then work, and end when all is done."""
+    left = iter(range(failures))
+
+    def fails() -> bool:
+        if {*memory.out, *memory.dead} == set(memory.log[0]):
+            stop.set()
+        return bool(memory.out) and next(left, None) is not None
+
+    return fails
+
+
+def test_a_loop_without_an_end_goes_on_when_its_cluster_is_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(loop, "_FIRST_PAUSE", 0.001)
+    memory, stop = Memory({0: list(range(1, 40))}), Event()
+    memory.fails = away_for(memory, 8, stop)
+    Loop(work(memory), lambda beat: None, stop=stop, anew=True).run()
+    assert Counter([*memory.out, *memory.dead]) == Counter(range(1, 40))
+    assert memory.groups["g", 0].offset == 39
+    assert len([each for each in caplog.records if "lost" in each.getMessage()]) == 1
+
+
+@pytest.mark.parametrize("end", [{"once": True}, {"until_idle": 60.0}])
+def test_a_loop_with_an_end_gives_up(end: dict[str, Any]) -> None:
+    memory, stop = Memory({0: list(range(1, 40))}), Event()
+    memory.fails = away_for(memory, 8, stop)
+    with pytest.raises(Unreachable):
+        Loop(work(memory), lambda beat: None, stop=stop, **end).run()
+
+
+def test_a_loop_ends_when_it_is_asked_to_while_its_cluster_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    memory, stop = Memory({0: list(range(5))}), Event()
+
+    def fails() -> bool:
+        stop.set()
+        return True
+
+    memory.fails = fails
+    Loop(work(memory), lambda beat: None, stop=stop).run()
+    assert "done again by the next run" in caplog.text
 
 
 def test_a_loop_with_nothing_to_do_keeps_its_marks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
+from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,20 +73,73 @@ def test_a_group_that_the_contract_does_not_allow_is_refused(source: Source, pip
     assert "shop-orders" in (caught.value.next or "")
 
 
-def test_a_commit_that_fails_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    class Admin:
-        working = False
+class Admin:
+    """Takes commits, or is away; may hold one up."""
 
-        def commit(self, group: str, topic: str, offsets: Any) -> None:
-            if not self.working:
-                raise ClusterError("no")
+    def __init__(self) -> None:
+        self.working = True
+        self.free = Event()
+        self.free.set()
+        self.commits: list[int] = []
+        self.attempts = 0
 
+    def commit(self, group: str, topic: str, offsets: Any) -> None:
+        assert self.free.wait(20)
+        self.attempts += 1
+        if not self.working:
+            raise ClusterError("no")
+        self.commits.append(offsets[0])
+
+    def until(self, check: Callable[[], bool]) -> None:
+        end = monotonic() + 20
+        while not check():
+            assert monotonic() < end
+            sleep(0.005)
+
+
+def committing(admin: Admin) -> Committer:
+    return Committer(admin, "g", "t", pause=0.01)  # type: ignore[arg-type]
+
+
+def test_a_commit_holds_nobody_up_and_only_the_newest_counts() -> None:
     admin = Admin()
-    committer = Committer(admin, "g", "t")  # type: ignore[arg-type]
-    for working in (False, False, True, False):
-        admin.working = working
+    committer = committing(admin)
+    admin.free.clear()
+    for offset in range(100):
+        committer.commit({0: offset})
+    admin.free.set()
+    committer.close()
+    assert admin.commits[-1] == 99
+    assert len(admin.commits) <= 3
+
+
+def test_a_commit_that_fails_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    admin = Admin()
+    committer = committing(admin)
+    with caplog.at_level(logging.INFO):
+        admin.working = False
         committer.commit({0: 1})
-    assert len(caplog.records) == 2
+        admin.until(lambda: admin.attempts > 5)
+        admin.working = True
+        admin.until(lambda: admin.commits == [1])
+        committer.close()
+    assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
+    assert "back after" in caplog.records[-1].getMessage()
+
+
+def test_the_end_of_a_job_waits_for_the_last_commit_and_not_for_ever(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    admin = Admin()
+    committer = committing(admin)
+    admin.free.clear()
+    committer.commit({0: 7})
+    began = monotonic()
+    committer.close(0.1)
+    assert monotonic() - began < 5
+    assert "the last progress is not committed to group g" in caplog.text
+    admin.free.set()
+    committing(admin).close()
 
 
 def test_the_guarantee_is_said() -> None:

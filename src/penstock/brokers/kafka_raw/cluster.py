@@ -6,7 +6,9 @@ Bootstrap addresses are asked first and again when no known broker answers. One 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Collection, Sequence
+from threading import Event
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -35,6 +37,7 @@ from penstock.brokers.kafka_raw.retry import is_retriable, retrying
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.brokers.kafka_raw.tls import tls_context
 from penstock.brokers.kafka_raw.topic_config import config_request, read_config
+from penstock.brokers.outage import OutageLog
 from penstock.errors import KafkaRefused, PenstockError, Unreachable
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka.error_codes import ErrorCode
@@ -52,8 +55,14 @@ class Cluster:
         cluster.partitions("orders")
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, *, stop: Event | None = None, outage: OutageLog | None = None
+    ) -> None:
+        """`stop` ends what waits for a broker, after a while; `outage` is told whether any broker answers."""
         self.settings = settings
+        self._stop = stop
+        self._stopped_at: float | None = None
+        self._outage = outage
         self._context = tls_context(settings)
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, TopicLayout] = {}
@@ -146,13 +155,26 @@ class Cluster:
                 raise refusal(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} is not there")
             return layout
 
-        return retrying(look, seconds=self.settings.topic_timeout, between=_nothing)
+        return retrying(look, seconds=self.settings.topic_timeout, between=_nothing, gives_up=self.gives_up)
 
     # Talking to brokers
 
     def retrying(self, attempt: Callable[[], _Result]) -> _Result:
         """Call `attempt` until it works, within the deadline; the leaders are asked for in between."""
-        return retrying(attempt, seconds=self.settings.deadline, between=lambda exc: self.try_refresh())
+        return retrying(
+            attempt,
+            seconds=self.settings.deadline,
+            between=lambda exc: self.try_refresh(),
+            gives_up=self.gives_up,
+        )
+
+    def gives_up(self) -> bool:
+        """Whether the end was asked for so long ago that nothing is waited for any more."""
+        if self._stop is None or not self._stop.is_set():
+            return False
+        now = time.monotonic()
+        self._stopped_at = now if self._stopped_at is None else self._stopped_at
+        return now - self._stopped_at >= self.settings.stop_timeout
 
     def try_refresh(self, topics: Collection[str] = ()) -> None:
         """Refresh if anybody answers; who needed it will fail again and come back."""
@@ -190,10 +212,16 @@ class Cluster:
         connected = list(self._connections)
         for address in dict.fromkeys([*connected, *self._brokers.values(), *self.settings.bootstrap]):
             try:
-                return use(address)
+                found = use(address)
             except Unreachable as exc:
                 failure = exc
+            else:
+                if self._outage is not None:
+                    self._outage.worked()
+                return found
         assert failure is not None, "there is a bootstrap address at least"
+        if self._outage is not None:
+            self._outage.failed(failure)
         raise failure
 
     def _ask(

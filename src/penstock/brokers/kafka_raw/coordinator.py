@@ -57,7 +57,13 @@ class Coordinator:
                 self._node = self._find()
             return self._cluster.ask(self._node, call, body, read)
 
-        return retrying(attempt, seconds=self._cluster.settings.deadline, between=self._lost, first=_SOON)
+        return retrying(
+            attempt,
+            seconds=self._cluster.settings.deadline,
+            between=self._lost,
+            first=_SOON,
+            gives_up=self._cluster.gives_up,
+        )
 
     def _lost(self, exc: PenstockError) -> None:
         if not isinstance(exc, KafkaRefused) or exc.error_code not in _STAYS:

@@ -144,8 +144,9 @@ class Producer:
         for node in self._lanes.ready(timeout):
             self._take(node)
         now = time.monotonic()
+        gives_up = self._cluster.gives_up()
         for queue in self._queues.values():
-            if queue.overdue(now):
+            if queue.overdue(now) or (gives_up and queue.failure is not None):
                 raise self._too_late(queue)
 
     def _too_late(self, queue: PartitionQueue) -> PenstockError:

@@ -35,17 +35,18 @@ def retrying(
     seconds: float,
     between: Callable[[PenstockError], None],
     first: float = _FIRST,
+    gives_up: Callable[[], bool] = lambda: False,
 ) -> _Result:
     """Call `attempt` until it works; `between` mends what it can after a failure.
 
-    After so many seconds the last failure is raised. `first` is the first pause.
+    After so many seconds, or when `gives_up` says so, the last failure is raised. `first` is the first pause.
     """
     until = time.monotonic() + seconds
     for pause in pauses(first):
         try:
             return attempt()
         except PenstockError as exc:
-            if not is_retriable(exc) or time.monotonic() + pause > until:
+            if not is_retriable(exc) or time.monotonic() + pause > until or gives_up():
                 raise
             between(exc)
         time.sleep(pause)

@@ -49,6 +49,8 @@ class Settings:
     """For the answer to one request, on top of the time that the broker was allowed to wait."""
     deadline: float = 60.0
     """For what is asked, all attempts together, and for how long a partition may be without a leader."""
+    stop_timeout: float = 10.0
+    """For a broker that is away, from when the end was asked for."""
     topic_timeout: float = 15.0
     """For a topic to be known to the cluster: a new one takes a moment."""
     max_answer_bytes: int = 128 * _MIB

@@ -6,6 +6,7 @@ between one millisecond and twenty.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -17,16 +18,23 @@ from typing import Final
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
+from penstock.brokers.kafka_raw.retry import is_retriable, pauses
 from penstock.brokers.kafka_raw.topic_offsets import earliest, latest
-from penstock.errors import CheckpointMismatch, JobFailed, ProducerFenced
+from penstock.brokers.outage import OutageLog
+from penstock.errors import CheckpointMismatch, JobFailed, KafkaRefused, PenstockError, ProducerFenced
 from penstock.pipeline.fused.feed import Feed
 from penstock.pipeline.fused.mark import Mark, read_belonging
 from penstock.pipeline.fused.outlet import Outlet, opened
 from penstock.pipeline.fused.same_topic import refuse_other_topic
 from penstock.pipeline.fused.work import Work
+from penstock.wire.kafka.error_codes import ErrorCode
 
 __all__ = ["Beat", "Loop", "refuse_other_owner"]
 
+_log = logging.getLogger(__name__)
+_GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_FIRST_PAUSE: Final = 0.5
+"""Seconds before a loop begins anew whose cluster was away."""
 _TURN: Final = 0.25
 """So long a loop waits for records before it looks whether it shall end."""
 _LONGEST: Final = 1.0
@@ -71,7 +79,10 @@ class Loop:
         until_idle: float | None = None,
         anew: bool = False,
         take_over: bool = False,
+        outage: OutageLog | None = None,
     ) -> None:
+        """`outage` is told whether the cluster answers."""
+        self._outage = outage or OutageLog(_log, f"the cluster of {work.topic}")
         self._work = work
         self._tell = tell
         self._stop = stop
@@ -81,9 +92,35 @@ class Loop:
         self._take_over = take_over
 
     def run(self) -> None:
-        """Run; nothing else may work under the same group, and who does is shut out."""
+        """Run; nothing else may work under the same group, and who does is shut out.
+
+        A loop without an end goes on for as long as the cluster is away: it begins anew where its group is.
+        """
+        delays = pauses(_FIRST_PAUSE)
+        while not self._has_run() and not self._stop.wait(next(delays)):
+            pass
+
+    def _has_run(self) -> bool:
+        """Run until it is over; False if the cluster was away for too long and it may begin anew."""
         try:
-            with Cluster(self._work.settings) as cluster, opened(self._work, cluster, "loop") as outlet:
+            self._run_once()
+        except PenstockError as exc:
+            is_daemon = not self._once and self._until_idle is None
+            if not is_daemon or not _is_away(exc):
+                raise
+            self._outage.failed(exc)
+            if self._stop.is_set():
+                _log.warning("group %s: what was under way is done again by the next run", self._work.group)
+            return False
+        return True
+
+    def _run_once(self) -> None:
+        settings = self._work.settings
+        try:
+            with (
+                Cluster(settings, stop=self._stop, outage=self._outage) as cluster,
+                opened(self._work, cluster, "loop") as outlet,
+            ):
                 self._run(cluster, outlet)
         except ProducerFenced as exc:
             raise JobFailed(
@@ -99,6 +136,8 @@ class Loop:
         with closing(Feed(self._work, cluster, outlet.put, start, ends)) as feed:
             run = _Run(self._work, cluster, feed, outlet, self._tell)
             run.claim()
+            # From here on the group's offsets are those of this loop.
+            self._anew = False
             run.until(self._is_over)
 
     def _start(self, cluster: Cluster) -> Offsets:
@@ -116,6 +155,12 @@ class Loop:
         if self._stop.is_set() or (self._once and not feed.waiting):
             return True
         return self._until_idle is not None and feed.caught_up and idle > self._until_idle
+
+
+def _is_away(error: PenstockError) -> bool:
+    """Say whether the cluster, or the leader of a partition, is away; a deleted topic stays away."""
+    gone = isinstance(error, KafkaRefused) and error.error_code in _GONE
+    return is_retriable(error) and not gone
 
 
 def refuse_other_owner(work: Work, marks: Mapping[int, GroupOffset]) -> None:

@@ -33,11 +33,14 @@ def new_query(source: Source) -> str:
     return f"penstock.{source.name}.{uuid.uuid4().hex[:12]}"
 
 
-def settings_of(source: Source) -> Settings:
+def settings_of(source: Source, settings: JobOptions) -> Settings:
     """Give how the raw client reaches the cluster of a source, credentials included."""
     receive = source.receive
     own = {"client.id": receive.client_id} if receive.client_id else {}
-    return Settings.of({**reveal(options(receive.connection, Client.CONFLUENT_KAFKA)), **own})
+    return Settings.of(
+        {**reveal(options(receive.connection, Client.CONFLUENT_KAFKA)), **own},
+        deadline=settings.broker_timeout,
+    )
 
 
 def work_of(
@@ -53,7 +56,7 @@ def work_of(
 
     `owner` is whose the marks are, where they have no checkpoint beside them.
     """
-    reached = settings_of(source)
+    reached = settings_of(source, settings)
     with Cluster(reached) as cluster:
         transactional = cluster.transactional
         topic_id = cluster.retrying(lambda: cluster.topic_id(source.topic))

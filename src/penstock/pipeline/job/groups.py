@@ -7,9 +7,11 @@ them: the job never reads it, and never stops because of it.
 from __future__ import annotations
 
 import logging
+from threading import Condition, Thread
 from typing import Any, Final
 
 from penstock.brokers.kafka_offsets import KafkaOffsets, Offsets
+from penstock.brokers.outage import REMIND_SECONDS, OutageLog
 from penstock.contract.kafka import KafkaOperation
 from penstock.contract.schema import Schema
 from penstock.errors import ClusterError, MissingExtra, PipelineError, UsageError
@@ -20,6 +22,10 @@ __all__ = ["Committer", "group_of"]
 
 _log = logging.getLogger(__name__)
 _FLAG: Final = "--group"
+_PAUSE: Final = 5.0
+"""Seconds between two attempts to commit while the cluster does not take it."""
+_CLOSING: Final = 10.0
+"""Seconds that the end of a job waits for the last commit."""
 
 
 def group_of(source: Source, pipeline: Pipeline, wanted: str | None) -> str | None:
@@ -57,21 +63,70 @@ def _problem(name: str, schema: Schema | None) -> str | None:
 
 
 class Committer:
-    """Commits for one source."""
+    """Commits for one source, in a thread of its own: nobody waits for it, and it never raises.
 
-    def __init__(self, admin: KafkaOffsets, group: str, topic: str) -> None:
+    Only the newest offsets count. A commit that fails is tried again, with whatever is the newest by then.
+    """
+
+    def __init__(
+        self,
+        admin: KafkaOffsets,
+        group: str,
+        topic: str,
+        *,
+        pause: float = _PAUSE,
+        remind: float = REMIND_SECONDS,
+    ) -> None:
         self.group = group
         self._admin = admin
         self._topic = topic
-        self._warned = False
+        self._pause = pause
+        self._outage = OutageLog(_log, f"commits of progress to group {group}", remind=remind)
+        self._changed = Condition()
+        self._newest: Offsets | None = None
+        self._is_closing = False
+        self._thread: Thread | None = None
 
     def commit(self, offsets: Offsets) -> None:
-        """Commit; a failure is told once and never raised."""
+        """Take the newest offsets; returns at once."""
+        with self._changed:
+            self._newest = offsets
+            self._changed.notify()
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name=f"penstock-commit-{self.group}", daemon=True)
+                self._thread.start()
+
+    def close(self, seconds: float = _CLOSING) -> None:
+        """Commit what is left, if that takes no longer; a group that stays behind is told."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(seconds)
+        if self._newest is not None:
+            _log.warning("the last progress is not committed to group %s", self.group)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._newest is not None or self._is_closing)
+                offsets, was_closing = self._newest, self._is_closing
+            if offsets is None:
+                return
+            if not self._committed(offsets):
+                if was_closing:
+                    return
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_closing, self._pause)
+
+    def _committed(self, offsets: Offsets) -> bool:
         try:
             self._admin.commit(self.group, self._topic, offsets)
         except ClusterError as exc:
-            if not self._warned:
-                _log.warning("progress is not committed to group %s: %s", self.group, exc)
-            self._warned = True
-        else:
-            self._warned = False
+            self._outage.failed(exc)
+            return False
+        self._outage.worked()
+        with self._changed:
+            if self._newest is offsets:
+                self._newest = None
+        return True

@@ -7,6 +7,7 @@ the contract or `--group` names, else one with the names of contract, pipeline (
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
+from penstock.brokers.outage import OutageLog
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.fused.loop import Beat, Loop, refuse_other_owner
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopJob", "owner_of"]
 
+_log = logging.getLogger(__name__)
 _TURN: Final = 0.0005
 """Seconds that one thread may keep the others waiting: a record should not wait for a status line."""
 
@@ -79,6 +82,7 @@ class LoopJob(Job):
         self._ready = {source.name: self._prepare_one(source) for source in sources}
         for source, (name, ready) in zip(sources, self._ready.items(), strict=True):
             self.totals[name] = Totals()
+            self.outages[name] = OutageLog(_log, f"{name}: {source.receive.server}")
             self._plan(source, LOOP, guarantee(LOOP, source, exactly_once=ready.work.exactly_once))
             self._begin(name)
 
@@ -153,6 +157,7 @@ class LoopJob(Job):
             until_idle=self.options.until_idle,
             anew=ready.anew,
             take_over=self.options.take_over,
+            outage=self.outages[name],
         )
 
         def run() -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["IDLE_SECONDS", "MAX_OFFSETS_PER_TRIGGER", "JobOptions"]
+__all__ = ["BROKER_SECONDS", "IDLE_SECONDS", "MAX_OFFSETS_PER_TRIGGER", "JobOptions"]
 
 MAX_OFFSETS_PER_TRIGGER: Final = 500_000
 """A micro-batch costs 0.2 s whatever its size: it pays from 200 000 records on."""
 
 IDLE_SECONDS: Final = 5.0
 """How long nothing must come before `--until-idle` ends."""
+
+
+BROKER_SECONDS: Final = 60.0
+"""How long a run that has an end waits for a broker that is away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,5 +39,7 @@ class JobOptions:
     """One of so many records that a kernel decided also goes through the stage, to be compared; 0: none."""
     take_over: bool = False
     """Go on from the offsets of a group that another pipeline has committed; only a loop has such."""
+    broker_timeout: float = BROKER_SECONDS
+    """Seconds for a broker that does not answer; a loop without an end begins anew after them, for ever."""
     fresh_checkpoint: bool = False
     """Begin anew where a checkpoint no longer fits; the old one is kept beside."""

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_offsets import Offsets
+from penstock.brokers.outage import OutageLog
 from penstock.errors import ClusterError, JobFailed, PipelineError, UnknownSchemas
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
@@ -44,6 +45,8 @@ _JAVA_SECONDS: Final = 15.0
 """How long Java may take to end by a signal."""
 _MOST_STARTS: Final = 6
 _LONGEST_PAUSE: Final = 20.0
+_COMMIT_SECONDS: Final = 10.0
+"""For the answer to a commit that only operators look at."""
 _LAST_WORDS: Final = 10.0
 """How long to wait for what Spark still has to tell of a query that has ended."""
 
@@ -101,6 +104,8 @@ class Job:
         self.totals: dict[str, Totals] = {}
         self.plan: list[Planned] = []
         """How each route runs; known after `prepare`."""
+        self.outages: dict[str, OutageLog] = {}
+        """Whether the cluster of a source answers, by source."""
         self._watchers: list[Watcher] = []
         self._clusters = Clusters()
         self._gateways = Gateways()
@@ -154,7 +159,7 @@ class Job:
             self._begin(name)
             if each.group is not None:
                 receive = each.source.receive
-                admin = self._clusters.client(receive.server, receive.connection)
+                admin = self._clusters.new(receive.server, receive.connection, timeout=_COMMIT_SECONDS)
                 self._committers[name] = Committer(admin, each.group, each.source.topic)
             for note in each.notes:
                 self._note(note)
@@ -175,6 +180,8 @@ class Job:
                 self._run(spark)
         finally:
             self.running = False
+            for committer in self._committers.values():
+                committer.close()
             with _unless_java_ended():
                 spark.streams.removeListener(heard)
         for name, each in () if self._stop.is_set() else self._prepared.items():

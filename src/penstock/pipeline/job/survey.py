@@ -26,10 +26,16 @@ class Clusters:
     def client(self, server: str, connection: Connection, client_id: str | None = None) -> KafkaOffsets:
         """Give the client of a cluster."""
         if server not in self._clients:
-            own = reveal(options(connection, Client.CONFLUENT_KAFKA))
-            named = {"client.id": client_id} if client_id else {}
-            self._clients[server] = KafkaOffsets({**own, **named}, name=server)
+            self._clients[server] = self.new(server, connection, client_id)
         return self._clients[server]
+
+    def new(
+        self, server: str, connection: Connection, client_id: str | None = None, *, timeout: float = 30.0
+    ) -> KafkaOffsets:
+        """Make a client of a cluster for one's own use, in another thread."""
+        own = reveal(options(connection, Client.CONFLUENT_KAFKA))
+        named = {"client.id": client_id} if client_id else {}
+        return KafkaOffsets({**own, **named}, name=server, timeout=timeout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

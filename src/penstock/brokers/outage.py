@@ -1,0 +1,66 @@
+"""What is logged of an outage: a WARNING when it begins, reminders, an INFO with its duration at the end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["REMIND_SECONDS", "OutageLog"]
+
+REMIND_SECONDS: Final = 300.0
+"""Between two reminders of one outage."""
+
+
+class OutageLog:
+    """Follows one thing that is tried again and again; told of each attempt, logs few of them.
+
+    >>> now = 0.0
+    >>> outage = OutageLog(logging.getLogger("example"), "kafka", clock=lambda: now)
+    >>> outage.failed("connection refused"); now = 7.0; outage.seconds, outage.reason
+    (7.0, 'connection refused')
+    >>> outage.worked(); outage.seconds, outage.reason
+    (0.0, None)
+    """
+
+    def __init__(
+        self,
+        log: logging.Logger,
+        subject: str,
+        *,
+        remind: float = REMIND_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._subject = subject
+        self._remind = remind
+        self._clock = clock
+        self._since: float | None = None
+        self._next_reminder = 0.0
+        self.reason: str | None = None
+        """Why the last attempt failed; None while attempts work."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the outage has lasted; 0.0 if there is none."""
+        return 0.0 if self._since is None else self._clock() - self._since
+
+    def failed(self, reason: object) -> None:
+        """Note that an attempt has failed."""
+        now = self._clock()
+        self.reason = str(reason)
+        if self._since is None:
+            self._since = now
+            self._log.warning("%s: lost, tried again until it is back: %s", self._subject, reason)
+        elif now >= self._next_reminder:
+            self._log.warning("%s: still away after %.0f s: %s", self._subject, now - self._since, reason)
+        else:
+            return
+        self._next_reminder = now + self._remind
+
+    def worked(self) -> None:
+        """Note that an attempt has worked."""
+        if self._since is not None:
+            self._log.info("%s: back after %.1f s", self._subject, self._clock() - self._since)
+            self._since = self.reason = None
