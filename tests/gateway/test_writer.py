@@ -156,7 +156,11 @@ def test_a_duplicate_that_nobody_sent_before_is_no_success_also_when_it_is_repea
 
 @pytest.mark.parametrize("sequence", [-1, 0])
 @pytest.mark.parametrize("found", [True, False])
-def test_a_second_attempt_that_is_dropped_was_stored(run: Any, found: bool, sequence: int) -> None:
+def test_a_second_attempt_that_is_dropped_is_stored_if_the_log_has_it(
+    run: Any, found: bool, sequence: int
+) -> None:
+    """Pulsar drops what was refused, too, when something behind it was stored: the refusal may be lost."""
+
     async def work(bench: Bench) -> None:
         bench.pulsar.answers = False
         waiting = bench.writer.append(batch(sequence))
@@ -167,10 +171,33 @@ def test_a_second_attempt_that_is_dropped_was_stored(run: Any, found: bool, sequ
         receipt.set_result(Receipt(first, MessageId(-1, -1), 2))
         if found:
             assert await waiting == 0
-        elif sequence >= 0:
-            assert await code_of(waiting) == DUPLICATE
         else:
-            assert await waiting == -1
+            assert await code_of(waiting) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "code"),
+    [(Unreachable("away"), NOT_LEADER), (AccessDenied("no"), DUPLICATE)],
+)
+def test_a_second_attempt_that_is_dropped_is_tried_again_if_the_log_cannot_be_read(
+    run: Any, unreadable: ClusterError, code: ErrorCode
+) -> None:
+    """One who may never read has nothing but Pulsar's word."""
+
+    async def work(bench: Bench) -> None:
+        bench.pulsar.answers = False
+        waiting = bench.writer.append(batch(0))
+        producer = await bench.under_way(1)
+        first, last, payload, receipt = producer.window.popleft()
+        bench.pulsar.store(producer, first, last, payload, 1)
+        bench.pulsar.unreadable = unreadable
+        receipt.set_result(Receipt(first, MessageId(-1, -1), 2))
+        assert await code_of(waiting) == code
+        bench.pulsar.unreadable, bench.pulsar.answers = None, True
+        assert await bench.writer.append(batch(0)) == 0
+        assert len(bench.values) == 1
 
     run(work)
 

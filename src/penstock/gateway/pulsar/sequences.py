@@ -51,7 +51,7 @@ class Standing(Enum):
     STORED = "it is stored, and its offset is not known"
     TAKEN = "Pulsar has taken it, and may still be storing it for a gateway that is gone"
     PENDING = "it comes before one that Pulsar has taken and may still be storing"
-    HELD = "something before it has come again that Pulsar has taken and may still be storing"
+    HELD = "it has to wait for others, which Pulsar may still be storing"
     BEHIND = "it comes before what is expected, and nothing here says that it is stored"
     OUT_OF_ORDER = "something before it is missing"
 
@@ -185,8 +185,11 @@ class Sequences:
             return producer.behind(first, count)
         if producer.is_doubted(self._clock()):
             return Standing.HELD
-        fits = first == expected and not (producer.has_failed() or producer.has_under_way_from(first))
-        return Standing.NEXT if fits else Standing.OUT_OF_ORDER
+        if first == expected and producer.has_under_way_from(first):
+            # What was sent behind it is about to be given up, too. Clients take "out of order" for their next
+            # batch as a loss of data, and do not send it again.
+            return Standing.HELD
+        return Standing.NEXT if first == expected and not producer.has_failed() else Standing.OUT_OF_ORDER
 
     def is_next(self, batch: RecordBatch) -> bool:
         """Say whether a batch is the next one of a producer that is known."""

@@ -107,7 +107,8 @@ class Writer:
         self._stored = stored
         self._answer = answer
         self._indexes = EntryIndexes(client, admin, topic)
-        self._sequences = Sequences()
+        self._loop = asyncio.get_running_loop()
+        self._sequences = Sequences(self._loop.time)
         self._producers: OrderedDict[str | None, Producer] = OrderedDict()
         self._closing: dict[str | None, asyncio.Task[None]] = {}
         self._searches: set[asyncio.Task[None]] = set()
@@ -119,7 +120,6 @@ class Writer:
         self._sent: deque[_Job] = deque()
         self._sender: asyncio.Task[None] | None = None
         self._settler: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
         self._closed = False
         self._blind_until = 0.0
 
@@ -383,12 +383,10 @@ class Writer:
     async def _settle_later(self, job: _Job, receipt: asyncio.Future[Receipt]) -> None:
         stored = receipt.result()
         try:
-            if not stored.is_duplicate:
-                self._succeed(job, await self._offset(job, stored.message_id))
-            elif self._was_stored_before(job, stored):
-                self._succeed(job, await self._offset_of_duplicate(job, stored))
+            if stored.is_duplicate:
+                await self._settle_duplicate(job, stored)
             else:
-                self._reject(job, _dropped())
+                self._succeed(job, await self._offset(job, stored.message_id))
         except _NotTold:
             self._finish_blind(job)
         except PenstockError as exc:
@@ -420,13 +418,25 @@ class Writer:
         self._stored(offset, place)
         return offset
 
-    async def _offset_of_duplicate(self, job: _Job, receipt: Receipt) -> int:
+    async def _settle_duplicate(self, job: _Job, receipt: Receipt) -> None:
+        """Answer a batch that Pulsar dropped because it has its sequence or a higher one.
+
+        An attempt of ours may be what it has. It need not be: a broker that refuses an entry stores what was
+        sent behind it, and the refusal may be lost with the connection. So it is looked for.
+        """
+        if not self._may_be_stored(job, receipt):
+            return self._reject(job, _dropped())
+        trace = Trace(job.producer.encode(), receipt.sequence_id, job.batch.record_count)
         try:
-            trace = Trace(job.producer.encode(), receipt.sequence_id, job.batch.record_count)
             found = await self._found_again(job, trace)
-        except PenstockError:
-            found = None
-        return _UNKNOWN_OFFSET if found is None else found
+        except PenstockError as exc:
+            if is_denied(exc):
+                # One who may write and not read: all there is to go by is what Pulsar says.
+                return self._succeed(job, _UNKNOWN_OFFSET)
+            return self._fail(job, translated(exc))
+        if found is None:
+            return self._reject(job, _dropped())
+        self._succeed(job, found)
 
     async def _last_index(self, place: MessageId) -> int:
         if time.monotonic() < self._blind_until:
@@ -439,11 +449,8 @@ class Writer:
             self._blind_until = time.monotonic() + _BLIND_SECONDS
             raise _NotTold("this role may not read") from exc
 
-    def _was_stored_before(self, job: _Job, receipt: Receipt) -> bool:
-        """Judge a receipt of -1:-1: Pulsar has this sequence or a higher one, and does not tell where.
-
-        It is ours if we have sent it before, or had an attempt of which no receipt came.
-        """
+    def _may_be_stored(self, job: _Job, receipt: Receipt) -> bool:
+        """Say whether a receipt of -1:-1 may be about an attempt of ours of which no receipt came."""
         return receipt.attempts > 1 or (
             job.is_idempotent and self._sequences.may_be_stored(job.batch, job.sequence)
         )
