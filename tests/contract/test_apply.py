@@ -18,7 +18,7 @@ from penstock.contract.desired import Desired, desired_state
 from penstock.contract.memory import MemoryClusters, MemoryKafka
 from penstock.contract.plan import Plan, make_plan
 from penstock.contract.plan_file import MAX_BYTES, PlanFile, load_plan, resume, save_plan
-from penstock.contract.steps import Blocked, name_of, step_id
+from penstock.contract.steps import Blocked, RegisterSchema, name_of, step_id
 from penstock.errors import ClusterError, InternalError, Refused, Unreachable, UsageError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -323,3 +323,24 @@ def test_a_plan_that_the_version_before_began_goes_on(tmp_path: Path) -> None:
     assert {"delete-topic:kafka/g", "delete-pulsar-topic:pulsar/acme/there/h"} < set(allowed)
     assert execute(rest.accepted(allowed), clusters).error is None
     assert [step.kind for step in planned(desired, clusters).steps] == ["blocked"]
+
+
+@pytest.mark.parametrize(("versions", "referred"), [((1,), 1), ((None,), 2), ((), 2)])
+def test_a_schema_refers_to_the_version_that_was_planned(
+    versions: tuple[int | None, ...], referred: int
+) -> None:
+    clusters = MemoryClusters()
+    registry = clusters.registry("registry")
+    for schema in ('"int"', '"long"'):
+        registry.register("shop.Item", "AVRO", schema)
+    step = RegisterSchema(
+        server="registry",
+        subject="orders-value",
+        schema_type="AVRO",
+        schema='"string"',
+        uses=("shop.Item",),
+        versions=versions,
+    )
+    assert execute([step], clusters).error is None
+    found = registry.latest("orders-value")
+    assert found is not None and found.references == (("shop.Item", referred),)

@@ -17,6 +17,7 @@ from penstock.brokers.kafka_raw.group_offsets import GroupOffset
 from penstock.errors import (
     CheckpointMismatch,
     JobFailed,
+    KafkaRefused,
     OffsetOutOfRange,
     ProducerFenced,
     Refused,
@@ -537,6 +538,20 @@ def test_a_topic_that_is_the_same_or_away_for_a_moment_is_none_of_it(found: str 
     refuse_other_topic(memory, TOPIC, None)
     memory.fails = lambda: True
     refuse_other_topic(memory, TOPIC, "other")
+
+
+@pytest.mark.parametrize("retriable", [True, False])
+def test_a_refusal_for_good_is_told_and_another_is_waited_out(retriable: bool) -> None:
+    class Refusing(Memory):
+        def topic_id(self, topic: str) -> str | None:
+            raise KafkaRefused("no", error_code=29, retriable=retriable)
+
+    memory: Any = Refusing({})
+    if retriable:
+        refuse_other_topic(memory, TOPIC, "old")
+    else:
+        with pytest.raises(KafkaRefused):
+            refuse_other_topic(memory, TOPIC, "old")
 
 
 def test_an_id_that_is_computed_from_the_name_ends_no_loop_when_a_gateway_is_upgraded() -> None:

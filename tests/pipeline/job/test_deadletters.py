@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.cli.app import main
-from penstock.errors import Refused
+from penstock.errors import Refused, Unreachable
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline import deadletters
@@ -344,3 +344,21 @@ def test_one_that_was_named_and_cannot_be_restored_is_an_error(brokers: Brokers,
     assert code == 0
     assert "not kept" in out
     assert "null" not in out
+
+
+def test_a_letter_is_not_marked_before_its_record_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers([])
+    letter = Letter(id="1", source="/s", letter=LETTER, stored=stored(LETTER))
+
+    def publish(options: Mapping[str, str], records: Iterable[KafkaRecord], **more: Any) -> int:
+        if options["bootstrap.servers"] == "away":
+            raise Unreachable("away")
+        return brokers.publish(options, records, **more)
+
+    monkeypatch.setattr(deadletters, "publish", publish)
+    marks = {"bootstrap.servers": "here"}
+    with pytest.raises(Unreachable):
+        restore_letters([letter], to={"bootstrap.servers": "away"}, topic=None, marks=marks)
+    assert brokers.written == []
+    assert restore_letters([letter], to=marks, topic=None, marks=marks) == 1
+    assert [record.topic for _, record in brokers.written] == ["orders", "dead"]

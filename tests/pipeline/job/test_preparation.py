@@ -1,0 +1,149 @@
+"""What is refused, looked at and written before a job runs, with everything beside it replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.brokers.kafka_raw.group_offsets import GroupOffset
+from penstock.errors import CheckpointMismatch, JobFailed
+from penstock.pipeline.fused.mark import Belonging
+from penstock.pipeline.job import JobOptions, preparation
+from penstock.pipeline.job import loop as job_loop
+from penstock.pipeline.job.fingerprint import Change
+from penstock.pipeline.job.loop import LoopJob
+
+EXACTLY, AT_LEAST = SimpleNamespace(exactly_once=True), SimpleNamespace(exactly_once=False)
+SOURCE: Any = SimpleNamespace(
+    name="in", topic="in", servers=("prod",), routes=(), receive=SimpleNamespace(server="prod")
+)
+
+
+@pytest.mark.parametrize(
+    ("was", "work", "options", "engine", "refused"),
+    [
+        (True, None, JobOptions(), None, True),
+        (True, AT_LEAST, JobOptions(), None, True),
+        (True, EXACTLY, JobOptions(), None, False),
+        (True, AT_LEAST, JobOptions(exactly_once=False), None, False),
+        (True, None, JobOptions(engine="columns"), None, False),
+        (True, None, JobOptions(), "columns", False),
+        (False, AT_LEAST, JobOptions(), None, False),
+        (None, AT_LEAST, JobOptions(), None, False),
+    ],
+)
+def test_exactly_once_does_not_become_less_unasked(
+    was: bool | None,
+    work: Any,
+    options: JobOptions,
+    engine: str | None,
+    refused: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preparation, "read_fingerprint", lambda _: SimpleNamespace(exactly_once=was))
+    monkeypatch.setattr(preparation, "fused_stops", lambda *_: ())
+    pipeline: Any = SimpleNamespace(engine=engine)
+    checkpoint: Any = SimpleNamespace(exists=True, fingerprint=Path("x.json"), folder=Path("x"))
+
+    def check() -> None:
+        preparation._refuse_downgrade(SOURCE, pipeline, options, checkpoint, work)
+
+    if refused:
+        with pytest.raises(CheckpointMismatch, match="was delivered exactly once"):
+            check()
+    else:
+        check()
+
+
+@pytest.mark.parametrize("work", [EXACTLY, AT_LEAST, None])
+def test_what_a_job_delivers_is_written_beside_its_checkpoint(
+    work: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    written: list[Any] = []
+    delivers = work is not None and work.exactly_once
+    ready = SimpleNamespace(
+        source=SOURCE,
+        survey=None,
+        query=None,
+        work=work,
+        exactly_once=delivers,
+        checkpoint=SimpleNamespace(fingerprint=tmp_path / "in.json"),
+    )
+    monkeypatch.setattr(preparation, "sources_of", lambda _: (SOURCE,))
+    monkeypatch.setattr(preparation, "_prepare", lambda *_: ready)
+    monkeypatch.setattr(preparation, "_fingerprint", lambda *_, **more: more)
+    monkeypatch.setattr(preparation, "write_fingerprint", lambda path, found: written.append((path, found)))
+    pipeline: Any = SimpleNamespace(checkpoint=tmp_path)
+    preparation.prepare(pipeline, JobOptions(), SimpleNamespace())  # type: ignore[arg-type]
+    assert written == [(tmp_path / "in.json", {"exactly_once": delivers})]
+
+
+class Marks:
+    """The offsets of a group: partition 0 at offset 5; notes how it was asked."""
+
+    stable: list[bool] = []
+
+    def __init__(self, cluster: object, group: str) -> None:
+        return
+
+    def committed(self, topic: str, *, stable: bool = True) -> dict[int, GroupOffset]:
+        self.stable.append(stable)
+        return {0: GroupOffset(5, "")}
+
+
+class Nowhere:
+    """A cluster that is not asked."""
+
+    def __init__(self, settings: object) -> None:
+        return
+
+    def __enter__(self) -> Nowhere:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def prepare_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Prepares the loop of a source whose topic begins at 8, behind the offset of its group."""
+    found = SimpleNamespace(earliest={0: 8}, latest={0: 20}, is_empty=False)
+    work = SimpleNamespace(settings=None, group="g", belonging=Belonging(), exactly_once=True)
+    for name, made in {
+        "chosen": lambda *_: None,
+        "stage_of": lambda *_: None,
+        "survey": lambda *_: found,
+        "group_of": lambda *_: "g",
+        "settled": lambda *_: None,
+        "work_of": lambda *_, **__: work,
+        "owner_of": lambda *_: None,
+        "promised": lambda *_: (),
+        "Cluster": Nowhere,
+        "GroupOffsets": Marks,
+    }.items():
+        monkeypatch.setattr(job_loop, name, made)
+    monkeypatch.setattr(Marks, "stable", [])
+
+    def run(passed: tuple[Change, ...] = (), **options: Any) -> Any:
+        monkeypatch.setattr(job_loop, "beyond_end", lambda *_: passed)
+        job = LoopJob(SimpleNamespace(on_data_loss="stop"), JobOptions(**options))  # type: ignore[arg-type]
+        return job._prepare_one(SOURCE)
+
+    return run
+
+
+def test_what_a_killed_loop_has_left_open_is_not_waited_for(prepare_loop: Callable[..., Any]) -> None:
+    with pytest.raises((JobFailed, CheckpointMismatch)):
+        prepare_loop()
+    assert Marks.stable == [False]
+
+
+def test_records_that_are_gone_concern_nobody_who_begins_anew(prepare_loop: Callable[..., Any]) -> None:
+    with pytest.raises((JobFailed, CheckpointMismatch)):
+        prepare_loop()
+    other = Change("the topic ends before that", fatal=True)
+    assert prepare_loop((other,), fresh_checkpoint=True).anew
