@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["REMIND_SECONDS", "OutageLog"]
+__all__ = ["REMIND_SECONDS", "OutageLog", "Outages"]
 
 REMIND_SECONDS: Final = 300.0
 """Between two reminders of one outage."""
+_MOST_SUBJECTS: Final = 1_000
 
 
 class OutageLog:
@@ -64,3 +65,25 @@ class OutageLog:
         if self._since is not None:
             self._log.info("%s: back after %.1f s", self._subject, self._clock() - self._since)
             self._since = self.reason = None
+
+
+class Outages:
+    """The outages of several things by their names; one that has never worked is not lost."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._known: dict[str, OutageLog] = {}
+
+    def worked(self, subject: str) -> None:
+        """Note that an attempt has worked."""
+        known = self._known.get(subject)
+        if known is not None:
+            known.worked()
+        elif len(self._known) < _MOST_SUBJECTS:
+            self._known[subject] = OutageLog(self._log, subject)
+
+    def failed(self, subject: str, reason: object) -> None:
+        """Note that an attempt has failed."""
+        known = self._known.get(subject)
+        if known is not None:
+            known.failed(reason)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client"]
 
-log = logging.getLogger("penstock.gateway")
+log = logging.getLogger("penstock.gateway.clients")
 
 _READ_SIZE = 64 * 1024
 _SMALLEST_FETCH = 1024 * 1024

@@ -9,6 +9,8 @@ import signal
 from collections.abc import Callable
 
 from penstock.gateway import memory
+from penstock.gateway.client_log import RateLimit
+from penstock.gateway.client_log import log as client_log
 from penstock.gateway.process import Gateway, Options
 
 __all__ = ["run"]
@@ -19,6 +21,7 @@ log = logging.getLogger("penstock.gateway")
 def run(options: Options) -> None:
     """Serve until SIGTERM or SIGHUP; SIGINT ends it as an interruption. A second signal does not wait."""
     memory.keep_what_is_freed()
+    client_log.addFilter(RateLimit())
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         interrupted = runner.run(_serve(options))
     if interrupted:

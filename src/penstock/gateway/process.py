@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import Any, Final
 
 from penstock import __version__
+from penstock.brokers.outage import Outages
 from penstock.brokers.pulsar import Admin, Host, PulsarClient, ServiceUrl
 from penstock.brokers.pulsar.tasks import Tasks
 from penstock.config.secret import Secret, mask_address
@@ -72,6 +73,8 @@ class Gateway:
         self._tls = _tls(options)
         self._tasks = Tasks()
         """Supervises what runs as long as the gateway."""
+        self._outages = Outages(log)
+        """Of brokers, as seen by the clients of all principals."""
         self._read_ahead = ReadAhead()
         self._undecodable: Counter[str] = Counter()
         self._ownership = Ownership(self._tell, on_change=self._let_go)
@@ -199,7 +202,13 @@ class Gateway:
     # As whom Pulsar is asked
 
     def _client_as(self, token: Secret | None) -> PulsarClient:
-        return PulsarClient(self.options.pulsar, token=token, tls=self._tls, on_owner=self._ownership.noticed)
+        return PulsarClient(
+            self.options.pulsar,
+            token=token,
+            tls=self._tls,
+            on_owner=self._ownership.noticed,
+            outages=self._outages,
+        )
 
     def _admin_as(self, token: Secret | None) -> Admin:
         address = self.options.admin or guess_admin(self.options.pulsar)

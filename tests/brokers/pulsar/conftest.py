@@ -104,11 +104,13 @@ class FakeBroker:
             BaseCommand.PING: lambda body, writer: writer.write(encode_command(CommandPong())),
         }
         self.greeting = b""
+        self.port = 0
+        """Where it listens; 0 takes a free one."""
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> FakeBroker:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         self.url = f"pulsar://127.0.0.1:{self.port}"
         return self

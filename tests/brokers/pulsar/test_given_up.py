@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import socket
 import ssl
 import tracemalloc
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from penstock.brokers.outage import Outages
 from penstock.brokers.pulsar import Admin, Host, Options, PulsarClient, pool
 from penstock.brokers.pulsar.connection import Connection
 from penstock.brokers.pulsar.service_url import Broker
@@ -138,6 +140,42 @@ def test_a_refused_connect_leaves_nothing_behind(
         assert not [each for each in made if each() is not None]
     finally:
         gc.enable()
+
+
+def test_a_broker_that_goes_and_comes_back_is_told(
+    run: Callable[..., Any], caplog: pytest.LogCaptureFixture, fake: Any
+) -> None:
+    """Once each, however often and by however many clients; one that was never there is not lost."""
+    fake.port = closed_port()
+
+    async def fails(*clients: PulsarClient) -> None:
+        for client in clients * 5:
+            with pytest.raises(Unreachable):
+                await client.check()
+
+    async def main() -> None:
+        outages = Outages(logging.getLogger("test"))
+        url = f"pulsar://127.0.0.1:{fake.port}"
+        async with PulsarClient(url, outages=outages) as first, PulsarClient(url, outages=outages) as second:
+            await fails(first, second)
+            assert not caplog.records
+            for _ in range(2):
+                async with fake:
+                    await first.check()
+                    await second.check()
+                await until_lost(first, second)
+                await fails(first, second)
+
+    with caplog.at_level(logging.INFO):
+        run(main)
+    levels = [each.levelname for each in caplog.records if each.name == "test"]
+    assert levels == ["WARNING", "INFO", "WARNING"]
+
+
+async def until_lost(*clients: PulsarClient) -> None:
+    async with asyncio.timeout(10):
+        while any(each.error is None for client in clients for each in client._pool._open.values()):
+            await asyncio.sleep(0.005)
 
 
 def test_a_connection_reserves_memory_when_it_is_made() -> None:

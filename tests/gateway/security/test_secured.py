@@ -13,6 +13,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -413,6 +414,31 @@ def start(chosen: Options) -> None:
         await gateway.drain()
 
     asyncio.run(life())
+
+
+def test_a_gateway_that_may_not_administer_starts_where_everything_is_there(world: World) -> None:
+    from penstock.config import Secret
+
+    role, namespace = f"gateway-{SESSION}", f"public/__kafka_{SESSION}"
+    rest = world.rest()
+    assert rest.call("POST", f"/namespaces/{namespace}/permissions/{role}", ["produce", "consume"]).ok
+    rest.close()
+    chosen = replace(
+        options(world.pulsar, SecurityProtocol.SASL_SSL), token=Secret(world.token(role)), metrics=LOCAL
+    )
+
+    async def live() -> str:
+        gateway = Gateway(chosen)
+        await gateway.start()
+        try:
+            async with asyncio.timeout(DEADLINE):
+                while (await gateway._readyz()).status != 200:
+                    await asyncio.sleep(0.05)
+            return str(gateway._storage.cluster_id)
+        finally:
+            await gateway.drain(1.0)
+
+    assert asyncio.run(live()) == world.gateway._storage.cluster_id
 
 
 def test_a_listener_that_asks_nobody_has_no_rights_to_lend(secured_pulsar: Pulsar) -> None:

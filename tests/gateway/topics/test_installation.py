@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import ClusterError
+from penstock.errors import AccessDenied, ClusterError
 from penstock.gateway.cluster_id import is_cluster_id
 from penstock.gateway.pulsar.installation import find_cluster_id
 
@@ -40,3 +40,18 @@ def test_a_topic_without_an_id_is_told(fake: Any, properties: dict[str, str]) ->
     fake.properties_[f"persistent://{NAMESPACE}/__cluster"] = properties
     with pytest.raises(ClusterError, match="__cluster does not hold"):
         cluster_ids(fake)
+
+
+def test_who_may_not_create_anything_reads_what_is_there(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def denied(*_: Any) -> None:
+        raise AccessDenied("pulsar refused: it")
+
+    async def scenario() -> None:
+        chosen = await find_cluster_id(fake, "acme/kafka")
+        monkeypatch.setattr(fake, "create_namespace", denied)
+        monkeypatch.setattr(fake, "create_partitioned_topic", denied)
+        assert await find_cluster_id(fake, "acme/kafka") == chosen
+        with pytest.raises(AccessDenied):
+            await find_cluster_id(fake, "acme/other")
+
+    asyncio.run(scenario())

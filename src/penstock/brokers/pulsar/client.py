@@ -9,6 +9,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
+from penstock.brokers.outage import Outages
 from penstock.brokers.pulsar.connection import Credentials
 from penstock.brokers.pulsar.consumer import Consumer, PeekingConsumer, SubscriptionType
 from penstock.brokers.pulsar.lookup import Lookup
@@ -50,8 +51,12 @@ class PulsarClient:
         tls: ssl.SSLContext | None = None,
         options: Options | None = None,
         on_owner: Callable[[str, Broker], None] = lambda topic, broker: None,
+        outages: Outages | None = None,
     ) -> None:
-        """`on_owner` hears of every lookup, also of those by which sessions find their way back."""
+        """`on_owner` hears of every lookup, also of those by which sessions find their way back.
+
+        Clients that share `outages` log the outage of a broker once.
+        """
         url = ServiceUrl.parse(service_url)
         self.options = options or Options()
         credentials = None if token is None else Credentials("token", token)
@@ -59,6 +64,7 @@ class PulsarClient:
             self.options,
             credentials=credentials,
             tls=(tls or ssl.create_default_context()) if url.tls else None,
+            outages=outages,
         )
         self._lookup = Lookup(self._pool, url, on_owner=on_owner)
         self._cluster = Cluster(self._pool, self._lookup, self.options)

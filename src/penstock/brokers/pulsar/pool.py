@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 
+from penstock.brokers.outage import Outages
 from penstock.brokers.pulsar.connection import Connection, Credentials
 from penstock.brokers.pulsar.options import Options
 from penstock.brokers.pulsar.service_url import Broker
@@ -13,16 +15,24 @@ from penstock.errors import ClusterError, Unreachable
 
 __all__ = ["Pool"]
 
+log = logging.getLogger("penstock.pulsar")
+
 
 class Pool:
     """The connections of a client."""
 
     def __init__(
-        self, options: Options, *, credentials: Credentials | None = None, tls: ssl.SSLContext | None = None
+        self,
+        options: Options,
+        *,
+        credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
+        outages: Outages | None = None,
     ) -> None:
         self._options = options
         self._credentials = credentials
         self._tls = tls
+        self._outages = outages or Outages(log)
         self._tasks = Tasks()
         self._pending: dict[Broker, asyncio.Task[Connection]] = {}
         self._open: dict[Broker, Connection] = {}
@@ -55,6 +65,16 @@ class Pool:
         self._open.clear()
 
     async def _connect(self, broker: Broker) -> Connection:
+        subject = f"Pulsar broker {broker.host}"
+        try:
+            connection = await self._connected(broker)
+        except Unreachable as exc:
+            self._outages.failed(subject, exc.why or exc.what)
+            raise
+        self._outages.worked(subject)
+        return connection
+
+    async def _connected(self, broker: Broker) -> Connection:
         connection = Connection(broker, self._options, self._credentials)
         try:
             async with asyncio.timeout(self._options.connect_timeout):

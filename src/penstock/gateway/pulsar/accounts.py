@@ -20,6 +20,7 @@ from penstock.brokers.pulsar import Admin, PulsarClient, is_denied
 from penstock.brokers.pulsar.tasks import watched
 from penstock.config.secret import Secret
 from penstock.errors import ApiError, PenstockError
+from penstock.gateway.client_log import log as client_log
 from penstock.gateway.groups.ports import Groups
 from penstock.gateway.groups.tenants import TenantGroups
 from penstock.gateway.handler import Services
@@ -275,7 +276,7 @@ class Accounts:
         accounts = self._accounts
         idle = [(accounts[key].idle_since, key) for key in keys if key and not accounts[key].users]
         if not idle:
-            log.warning("refused a login: %d %s are here", len(keys), what)
+            client_log.warning("refused a login: %d %s are here", len(keys), what)
             # Not a failed authentication: clients give up after that, and there may be room soon.
             raise Crowded(f"too many {what}")
         self._close_later(min(idle)[1])

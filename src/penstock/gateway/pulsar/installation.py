@@ -26,9 +26,15 @@ _STAYS: Final = {
 
 
 async def find_cluster_id(admin: Admin, namespace: str) -> str:
-    """Give the cluster id of the installation whose state is in a namespace; the first caller chooses it."""
-    await admin.create_namespace(namespace)
+    """Give the cluster id of the installation whose state is in a namespace; the first caller chooses it.
+
+    Only that one needs the right to create topics.
+    """
     topic = f"persistent://{namespace}/{_TOPIC}"
+    known = (await admin.properties(topic) or {}).get(_PROPERTY)
+    if known is not None and is_cluster_id(known):
+        return known
+    await admin.create_namespace(namespace)
     chosen = new_cluster_id()
     if await admin.create_partitioned_topic(topic, 1, {_PROPERTY: chosen}) is Creation.CREATED:
         await admin.set_policy(topic, "inactiveTopicPolicies", _STAYS)
