@@ -10,7 +10,7 @@ import pytest
 
 from penstock.embedded.pulsar import Pulsar
 from penstock.errors import ClusterError, PenstockError, Unreachable
-from penstock.gateway.startup import WANTED, WANTED_PACKED, check_broker, judge
+from penstock.gateway.startup import WANTED, WANTED_PACKED, check_broker, check_retention, judge
 
 RIGHT = {wanted.setting: wanted.line.partition("=")[2] for wanted in WANTED}
 
@@ -18,8 +18,14 @@ RIGHT = {wanted.setting: wanted.line.partition("=")[2] for wanted in WANTED}
 class Broker:
     """An Admin that has some settings, or none to give."""
 
-    def __init__(self, settings: Mapping[str, str] | PenstockError) -> None:
+    def __init__(
+        self, settings: Mapping[str, str] | PenstockError, retention: Mapping[str, int] | None = None
+    ) -> None:
         self._settings = settings
+        self._retention = retention
+
+    async def namespace_retention(self, namespace: str) -> Mapping[str, int] | None:
+        return self._retention
 
     async def broker_settings(self) -> Mapping[str, str]:
         if isinstance(self._settings, PenstockError):
@@ -94,3 +100,29 @@ def test_packed_offsets_need_no_index() -> None:
 def test_ledgers_must_not_outgrow_packed_offsets(value: str, fine: bool) -> None:
     found = judge({"managedLedgerMaxEntriesPerLedger": value}, WANTED_PACKED[:1])
     assert (found == []) == fine
+
+
+@pytest.mark.parametrize(
+    ("namespace", "broker", "is_warned"),
+    [
+        (None, ("0", "0"), True),
+        (None, ("-1", "-1"), False),
+        ((0, 0), ("-1", "-1"), True),
+        ((60, -1), ("0", "0"), False),
+    ],
+)
+def test_a_namespace_that_keeps_nothing_is_warned_of(
+    namespace: tuple[int, int] | None, broker: tuple[str, str], is_warned: bool
+) -> None:
+    names = ("retentionTimeInMinutes", "retentionSizeInMB")
+    settings = dict(zip(("defaultRetentionTimeInMinutes", "defaultRetentionSizeInMB"), broker, strict=True))
+    own = None if namespace is None else dict(zip(names, namespace, strict=True))
+    admin: Any = Broker(settings, own)
+    found = asyncio.run(check_retention(admin, "acme/shop"))
+    assert len(found) == is_warned
+    assert all("set-retention acme/shop" in text for text in found)
+
+
+def test_a_role_that_may_not_see_the_retention_is_not_warned() -> None:
+    admin: Any = Broker(ClusterError("denied"))
+    assert asyncio.run(check_retention(admin, "acme/shop")) == []

@@ -103,6 +103,13 @@ AutoCreate = Annotated[
 Partitions = Annotated[
     int, typer.Option("--default-partitions", min=1, help="Of topics made without a number of partitions.")
 ]
+RetentionHours = Annotated[
+    int,
+    typer.Option(
+        min=-1,
+        help="How long topics made by clients are kept at least; -1 for ever, 0 as their namespace says.",
+    ),
+]
 NodeId = Annotated[
     int | None,
     typer.Option(
@@ -160,6 +167,7 @@ def command(
     undecodable: UndecodableOption = Undecodable.FAIL,
     auto_create: AutoCreate = True,
     default_partitions: Partitions = 1,
+    retention_hours: RetentionHours = 168,
     node_id: NodeId = None,
     beside_broker: BesideBroker = None,
     groups_namespace: GroupsNamespace = "public/__kafka",
@@ -190,6 +198,7 @@ def command(
         packed=offsets is Offsets.PACKED,
         auto_create=auto_create,
         default_partitions=default_partitions,
+        retention_hours=retention_hours,
         node_id=node_id,
         beside=_beside(beside_broker),
         groups_namespace=_namespace(groups_namespace, "--groups-namespace"),

@@ -14,6 +14,7 @@ from penstock.gateway.handler import Settings
 from penstock.gateway.limits import Limits
 from penstock.gateway.pulsar.coordinators import NAMESPACE, PARTITIONS
 from penstock.gateway.pulsar.cursor_sync import PERIOD
+from penstock.gateway.pulsar.retention import KAFKA_HOURS
 
 __all__ = ["Options", "guess_admin"]
 
@@ -52,6 +53,8 @@ class Options:
     """Whether a topic that a client asks for by Metadata is made."""
     default_partitions: int = 1
     """The partitions of a topic that is made without a number of them."""
+    retention_hours: int = KAFKA_HOURS
+    """How long the topics that clients make are kept at least; -1 for ever, 0 as their namespace says."""
     node_id: int | None = None
     """None: made of the address that clients are told."""
     beside: tuple[Host, ...] | None = None

@@ -45,7 +45,7 @@ from penstock.gateway.pulsar.storage import PulsarStorage
 from penstock.gateway.pulsar.topic_ids import TopicIds
 from penstock.gateway.security.protocols import SecurityProtocol
 from penstock.gateway.server import Server
-from penstock.gateway.startup import check_broker
+from penstock.gateway.startup import check_broker, check_retention
 from penstock.wire.kafka.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from penstock.wire.kafka.requests import prepare_request
 
@@ -175,7 +175,10 @@ class Gateway:
 
     async def _check_broker(self) -> list[str]:
         try:
-            return await check_broker(self._admin, packed=self.options.packed)
+            return [
+                *await check_broker(self._admin, packed=self.options.packed),
+                *await check_retention(self._admin, self.options.default_namespace),
+            ]
         except Unreachable as exc:
             if self.options.admin is not None:
                 raise
@@ -229,6 +232,7 @@ class Gateway:
             undecodable=self._undecodable,
             leaders=self._leaders,
             topic_ids=self._topic_ids,
+            retention_hours=self.options.retention_hours,
         )
 
     def _services_of(self, storage: PulsarStorage, name: str | None) -> Services:

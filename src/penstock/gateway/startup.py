@@ -11,8 +11,9 @@ from typing import Final
 
 from penstock.brokers.pulsar import Admin
 from penstock.errors import ClusterError, Unreachable
+from penstock.gateway.pulsar.retention import keeps_nothing
 
-__all__ = ["WANTED", "WANTED_PACKED", "Finding", "Wanted", "check_broker", "judge"]
+__all__ = ["WANTED", "WANTED_PACKED", "Finding", "Wanted", "check_broker", "check_retention", "judge"]
 
 _INDEX: Final = "AppendIndexMetadataInterceptor"
 _PACKAGE: Final = "org.apache.pulsar.common.intercept"
@@ -147,6 +148,32 @@ async def check_broker(admin: Admin, *, packed: bool = False) -> list[str]:
             + "; or serve without the index: --offsets packed",
         )
     return [str(finding) for finding in findings]
+
+
+async def check_retention(admin: Admin, namespace: str) -> list[str]:
+    """Give a warning if a namespace keeps nothing; none if that is not told to this role."""
+    try:
+        found = await admin.namespace_retention(namespace) or _broker_retention(await admin.broker_settings())
+    except ClusterError as exc:
+        if isinstance(exc, Unreachable):
+            raise
+        return []
+    if not keeps_nothing(found):
+        return []
+    return [
+        f"namespace {namespace} keeps nothing: what no subscription waits for is removed, read or not; "
+        "topics that Kafka clients make are kept by --retention-hours, other topics are not; "
+        f"next: pulsar-admin namespaces set-retention {namespace} --time 7d --size -1"
+    ]
+
+
+def _broker_retention(settings: Mapping[str, str]) -> dict[str, int]:
+    """Give what holds where neither topic nor namespace say anything; for ever if it is not told."""
+    names = {
+        "retentionTimeInMinutes": "defaultRetentionTimeInMinutes",
+        "retentionSizeInMB": "defaultRetentionSizeInMB",
+    }
+    return {part: int(settings.get(name, -1)) for part, name in names.items()}
 
 
 def _check_packed(settings: Mapping[str, str]) -> list[str]:

@@ -29,6 +29,7 @@ class FakePulsar:
         self.properties_: dict[str, dict[str, str]] = {}
         self.policies: dict[tuple[str, str], Any] = {}
         self.asked: Counter[str] = Counter()
+        self.retention = NAMESPACE_RETENTION
 
     # The client
 
@@ -77,7 +78,7 @@ class FakePulsar:
 
     async def policy(self, topic: str, name: str, *, applied: bool = False) -> Any:
         own = self.policies.get((topic, name))
-        return NAMESPACE_RETENTION if applied and own is None and name == "retention" else own
+        return self.retention if applied and own is None and name == "retention" else own
 
     async def set_policy(self, topic: str, name: str, value: Any) -> None:
         if name == "maxMessageSize" and value > LARGEST_MESSAGE:

@@ -109,6 +109,11 @@ class Admin:
         if answer.status != _CONFLICT:
             self._accepted(f"namespace {namespace}", answer)
 
+    async def namespace_retention(self, namespace: str) -> Mapping[str, int] | None:
+        """Read the retention of `tenant/namespace`; None if it has none of its own."""
+        found = await self._get(f"/namespaces/{quote(namespace)}/retention", f"namespace {namespace}")
+        return found if isinstance(found, dict) else None
+
     # Topics
 
     async def topics(self, namespace: str) -> tuple[str, ...]:

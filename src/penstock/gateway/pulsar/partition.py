@@ -141,6 +141,12 @@ class Partition:
             self._in_background(self._look_for_start())
         return self.known_start
 
+    async def _recent_start(self) -> int:
+        """Give the first offset that can be read, as it was a few seconds ago at most."""
+        if self._start is None or time.monotonic() - self._start[1] >= _START_VALID_FOR:
+            await self._look_for_start()
+        return self.known_start
+
     async def _look_for_start(self) -> None:
         stats = await self._admin.stats(self._topic, internal=True)
         self._removed_to = removed_to(stats)
@@ -385,7 +391,7 @@ class Partition:
         if timestamp == LATEST:
             return Found(offset=await self.end())
         if timestamp == EARLIEST:
-            return Found(offset=await self.start())
+            return Found(offset=await self._recent_start())
         return await (self._find_newest() if timestamp == MAX_TIMESTAMP else self._at_time(timestamp))
 
     async def _at_time(self, timestamp: int) -> Found:

@@ -66,8 +66,11 @@ class PulsarStorage:
         undecodable: Counter[str] | None = None,
         leaders: Leaders | None = None,
         topic_ids: TopicIds | None = None,
+        retention_hours: int = 0,
     ) -> None:
-        self.topics = PulsarTopics(client, admin, names, on_change=self._gone, ids=topic_ids)
+        self.topics = PulsarTopics(
+            client, admin, names, on_change=self._gone, ids=topic_ids, retention_hours=retention_hours
+        )
         self.undecodable: Counter[str] = Counter() if undecodable is None else undecodable
         """Entries that could not be read, by reason."""
         self.read_ahead = read_ahead or ReadAhead()

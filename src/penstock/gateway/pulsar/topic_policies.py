@@ -15,10 +15,22 @@ from typing import Any, Final
 from penstock.gateway.ports import TopicConfig
 from penstock.gateway.topic_settings import TOPIC_SETTINGS, list_of
 
-__all__ = ["COMPACTION", "NO_RETENTION", "POLICIES", "PROPERTY_PREFIX", "RETENTION", "TopicState", "Update"]
+__all__ = [
+    "COMPACTION",
+    "DEFAULT_RETENTION_PROPERTY",
+    "NO_RETENTION",
+    "POLICIES",
+    "PROPERTY_PREFIX",
+    "RETENTION",
+    "TopicState",
+    "Update",
+    "retention_text",
+]
 
 PROPERTY_PREFIX: Final = "penstock.kafka.config."
 """What the names of properties that keep settings begin with."""
+DEFAULT_RETENTION_PROPERTY: Final = "penstock.kafka.default-retention"
+"""Has the retention that a gateway gave a topic because nobody set one: minutes and MiB."""
 RETENTION: Final = "retention"
 COMPACTION: Final = "compactionThreshold"
 MESSAGE_SIZE: Final = "maxMessageSize"
@@ -113,9 +125,18 @@ class TopicState:
         value = mapped.of(policy)
         if kept is not None and _is_same(mapped, kept, value):
             return TopicConfig(kept, is_set=True)
-        # A policy that came about by another setting says nothing about this one.
-        is_set = kept is not None or not any(map(self._kept, _siblings(name)))
+        # A policy that came about by another setting, or by no setting at all, says nothing about this one.
+        is_default = any(map(self._kept, _siblings(name))) or policy == self._given_retention
+        is_set = kept is not None or not is_default
         return TopicConfig(mapped.read(value), is_set)
+
+    @property
+    def _given_retention(self) -> Mapping[str, int] | None:
+        """What a gateway gave the topic because nobody set a retention."""
+        found = self.properties.get(DEFAULT_RETENTION_PROPERTY, "").split(",")
+        if len(found) != 2 or not all(each.lstrip("-").isdecimal() for each in found):
+            return None
+        return dict(zip((_TIME, _SIZE), map(int, found), strict=True))
 
     def _kept(self, name: str) -> str | None:
         value = self.properties.get(PROPERTY_PREFIX + name)
@@ -145,7 +166,7 @@ class TopicState:
         now = {name: self._config(name) for name in names}
         now |= {name: _changed(now[name], changes[name]) for name in names if name in changes}
         if not any(config.is_set for config in now.values()):
-            return None
+            return self._given_retention if policy == RETENTION else None
         if policy != RETENTION:
             return _MAPPED[names[0]].write(now[names[0]].value)
         return {str(_MAPPED[name].part): self._part(name, now[name]) for name in names}
@@ -156,6 +177,11 @@ class TopicState:
         Pulsar refuses 0 beside another value.
         """
         return _MAPPED[name].write(config.value) if config.value != "0" or config.is_set else -1
+
+
+def retention_text(retention: Mapping[str, int]) -> str:
+    """Write a retention as the property that says a gateway has given it."""
+    return f"{retention[_TIME]},{retention[_SIZE]}"
 
 
 def _changed(config: TopicConfig, value: str | None) -> TopicConfig:

@@ -32,6 +32,7 @@ from penstock.gateway.pulsar.names import (
     refuse_own,
     without_partitions,
 )
+from penstock.gateway.pulsar.retention import DefaultRetention
 from penstock.gateway.pulsar.topic_ids import ID_PROPERTY, TopicIds
 from penstock.gateway.pulsar.topic_policies import (
     COMPACTION,
@@ -93,6 +94,7 @@ class PulsarTopics:
         *,
         on_change: Callable[[str], None] = lambda name: None,
         ids: TopicIds | None = None,
+        retention_hours: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client = client
@@ -100,6 +102,7 @@ class PulsarTopics:
         self._names = names
         self._on_change = on_change
         self._ids = ids or TopicIds()
+        self._retention = DefaultRetention(admin, retention_hours, clock)
         self._clock = clock
         self._places: dict[str, Place] = {}
         self._by_id: dict[UUID, str] = {}
@@ -303,6 +306,8 @@ class PulsarTopics:
         self._forget_written(full)
         self._ids.created(full, topic_id)
         try:
+            if not {"retention.ms", "retention.bytes"} & set(changes):
+                await self._retention.apply(full)
             await self._write_policies(full, (await self._new_state(full, changes)).update(changes))
         except BaseException:
             await self._undo(full)

@@ -1,0 +1,132 @@
+"""Topics that Kafka clients make are kept as long as Kafka's own, or longer if their namespace says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from penstock.errors import ClusterError
+from penstock.gateway.ports import NewTopic, TopicConfig
+from penstock.gateway.pulsar.topics import PulsarTopics
+
+FULL = "persistent://public/default/orders"
+WEEK_MS = str(7 * 24 * 3600 * 1000)
+TIME, SIZE = "retentionTimeInMinutes", "retentionSizeInMB"
+OnPulsar = Callable[..., PulsarTopics]
+
+
+def keeps(fake: Any, minutes: int, mebibytes: int) -> None:
+    fake.retention = {TIME: minutes, SIZE: mebibytes}
+
+
+async def make(topics: PulsarTopics, **configs: str) -> Mapping[str, TopicConfig]:
+    wanted = {name.replace("_", "."): value for name, value in configs.items()}
+    await topics.create(NewTopic(name="orders", partitions=1, configs=wanted))
+    return await topics.configs("orders")
+
+
+def test_a_topic_in_a_namespace_that_keeps_nothing_is_kept_for_a_week(fake: Any, topics_on: OnPulsar) -> None:
+    keeps(fake, 0, 0)
+    found = asyncio.run(make(topics_on(fake, retention_hours=168)))
+    assert fake.policies[FULL, "retention"] == {TIME: 10080, SIZE: -1}
+    # Nobody has set it: a tool that copies settings must not take it for one.
+    assert found["retention.ms"] == TopicConfig(WEEK_MS, is_set=False)
+    assert found["retention.bytes"] == TopicConfig("-1", is_set=False)
+
+
+@pytest.mark.parametrize(
+    ("kept", "hours", "policy"),
+    [
+        ((60, 512), 168, {TIME: 10080, SIZE: 512}),
+        ((10080, -1), 168, None),
+        ((-1, -1), 168, None),
+        ((0, 0), -1, {TIME: -1, SIZE: -1}),
+        ((20000, -1), -1, {TIME: -1, SIZE: -1}),
+        ((0, 0), 0, None),
+    ],
+)
+def test_what_is_kept_longer_already_is_left_alone(
+    fake: Any,
+    topics_on: OnPulsar,
+    kept: tuple[int, int],
+    hours: int,
+    policy: Mapping[str, int] | None,
+) -> None:
+    keeps(fake, *kept)
+    asyncio.run(make(topics_on(fake, retention_hours=hours)))
+    assert fake.policies.get((FULL, "retention")) == policy
+
+
+def test_a_retention_that_the_client_sets_is_the_one(fake: Any, topics_on: OnPulsar) -> None:
+    keeps(fake, 0, 0)
+    found = asyncio.run(make(topics_on(fake, retention_hours=168), retention_ms="3600000"))
+    assert found["retention.ms"] == TopicConfig("3600000", is_set=True)
+    assert fake.policies[FULL, "retention"] == {TIME: 60, SIZE: -1}
+
+
+def test_a_setting_that_is_taken_back_leaves_a_week(fake: Any, topics_on: OnPulsar) -> None:
+    keeps(fake, 0, 0)
+
+    async def main() -> None:
+        topics = topics_on(fake, retention_hours=168)
+        await make(topics)
+        await topics.configure("orders", {"retention.ms": "60000"})
+        assert fake.policies[FULL, "retention"] == {TIME: 1, SIZE: -1}
+        await topics.configure("orders", {"retention.ms": None})
+        assert fake.policies[FULL, "retention"] == {TIME: 10080, SIZE: -1}
+        assert (await topics.configs("orders"))["retention.ms"] == TopicConfig(WEEK_MS, is_set=False)
+
+    asyncio.run(main())
+
+
+def test_a_policy_that_somebody_else_has_set_since_is_told(fake: Any, topics_on: OnPulsar) -> None:
+    keeps(fake, 0, 0)
+
+    async def main() -> TopicConfig:
+        await make(topics_on(fake, retention_hours=168))
+        fake.policies[FULL, "retention"] = {TIME: 5, SIZE: -1}
+        return (await topics_on(fake).configs("orders"))["retention.ms"]
+
+    assert asyncio.run(main()) == TopicConfig("300000", is_set=True)
+
+
+def test_a_role_that_may_not_set_policies_still_makes_topics(
+    fake: Any,
+    topics_on: OnPulsar,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    keeps(fake, 0, 0)
+
+    async def refuse(*_: object) -> None:
+        raise ClusterError("not allowed")
+
+    monkeypatch.setattr(fake, "set_policy", refuse)
+    asyncio.run(make(topics_on(fake, retention_hours=168)))
+    assert FULL in fake.topics_
+    assert "keeps records only as long as its namespace does" in caplog.text
+
+
+def test_the_namespace_is_not_asked_about_for_every_topic(
+    fake: Any, topics_on: OnPulsar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    policy = fake.policy
+
+    async def count(topic: str, name: str, *, applied: bool = False) -> Any:
+        if applied:
+            asked.append(topic)
+        return await policy(topic, name, applied=applied)
+
+    monkeypatch.setattr(fake, "policy", count)
+
+    async def main() -> None:
+        topics = topics_on(fake, retention_hours=24)
+        for number in range(5):
+            await topics.create(NewTopic(name=f"t{number}", partitions=1, configs={}))
+
+    asyncio.run(main())
+    assert len(asked) == 1
