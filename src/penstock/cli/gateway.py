@@ -208,9 +208,8 @@ def command(
         adopt_cursors=adopt_cursors,
     )
     _refuse_unused_certificate(options)
-    options = limited(options, limit or [])
     output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)
-    run(options)
+    run(limited(options, limit or []))
 
 
 def _print_apis() -> None:

@@ -24,7 +24,7 @@ from penstock.gateway.handler import Body, Request, Services
 from penstock.gateway.output import Output
 from penstock.gateway.productions import Productions
 from penstock.gateway.security.session import Admission, NotAdmitted, Session
-from penstock.gateway.told import Told, name_of
+from penstock.gateway.told import Codes, Told, name_of
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka import APIS, response_pieces
 from penstock.wire.kafka.apis import FETCH, PRODUCE
@@ -407,6 +407,9 @@ class Client(asyncio.BufferedProtocol):
         self._server.observer.served(
             header.api_key, header.api_version, taken=slot.size, given=given, seconds=seconds, errors=errors
         )
+        if errors:
+            why = errors.why if isinstance(errors, Codes) else {}
+            self._server.client_errors.note(header.client_id, header.api_key, errors, why)
         if log.isEnabledFor(logging.DEBUG):
             log.debug(
                 "request peer=%s client=%s id=%d api=%s version=%d in=%d out=%d ms=%.2f errors=%s",

@@ -46,7 +46,7 @@ def entity(schema: Any, values: Mapping[str, Any]) -> Any:
         if each.name in values:
             given[each.name] = _value(hint, values[each.name])
             if each.name == "error_code":
-                tell(values[each.name])
+                tell(values[each.name], values.get("error_message"))
         elif each.default is dataclasses.MISSING:
             given[each.name] = _zero(hint)
     return schema(**given)

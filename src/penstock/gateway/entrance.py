@@ -21,6 +21,7 @@ from penstock.brokers.pulsar.tasks import Tasks
 from penstock.config.secret import Secret
 from penstock.errors import ClusterError, ConfigError
 from penstock.gateway.budget import Budgets
+from penstock.gateway.client_errors import ClientErrors
 from penstock.gateway.groups.ports import NoGroups
 from penstock.gateway.handler import Services
 from penstock.gateway.observer import Observer
@@ -119,6 +120,7 @@ class Entrance:
             connections=self._limits.connections, per_address=self._limits.connections_per_address
         )
         self.budgets = Budgets.of(self._limits)
+        self.client_errors = ClientErrors()
         """Of all listeners together."""
         self._certificate: ServerCertificate | None = None
         self._nobody: Services | None = None
@@ -160,6 +162,7 @@ class Entrance:
             tls=None if tls is None else tls.context,
             room=self._room,
             budgets=self.budgets,
+            client_errors=self.client_errors,
         )
 
     def _read_certificate(self) -> ServerCertificate:

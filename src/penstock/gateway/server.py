@@ -12,6 +12,7 @@ from typing import Final
 
 from penstock.gateway.budget import Budgets
 from penstock.gateway.client import Client
+from penstock.gateway.client_errors import ClientErrors
 from penstock.gateway.connection import Slot
 from penstock.gateway.handler import Services
 from penstock.gateway.limits import Limits
@@ -40,6 +41,7 @@ class Server:
         tls: ssl.SSLContext | None = None,
         room: Room | None = None,
         budgets: Budgets | None = None,
+        client_errors: ClientErrors | None = None,
     ) -> None:
         self.services = services
         """Of those who need not say who they are."""
@@ -55,6 +57,7 @@ class Server:
         """Of requests and answers; shared like the room."""
         self._tls = tls
         self.observer = observer or Observer()
+        self.client_errors = client_errors or ClientErrors()
         self.clients: set[Client] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.producing = 0

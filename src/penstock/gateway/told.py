@@ -10,12 +10,23 @@ from typing import Final
 
 from penstock.wire.kafka import ErrorCode
 
-__all__ = ["Told", "name_of", "tell"]
-
-_CODES: Final[ContextVar[list[int] | None]] = ContextVar("told", default=None)
+__all__ = ["Codes", "Told", "name_of", "tell"]
 
 
-def tell(error_code: int) -> int:
+class Codes(list[int]):
+    """The codes of one answer, and what it says of some of them."""
+
+    __slots__ = ("why",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.why: dict[int, str] = {}
+
+
+_CODES: Final[ContextVar[Codes | None]] = ContextVar("told", default=None)
+
+
+def tell(error_code: int, why: str | None = None) -> int:
     """Note a code that an answer tells, and give it back; 0 is no error.
 
     >>> with Told() as codes:
@@ -28,6 +39,8 @@ def tell(error_code: int) -> int:
         codes = _CODES.get()
         if codes is not None:
             codes.append(error_code)
+            if why:
+                codes.why.setdefault(int(error_code), why)
     return error_code
 
 
@@ -48,10 +61,10 @@ class Told:
 
     __slots__ = ("_token",)
 
-    def __enter__(self) -> list[int]:
+    def __enter__(self) -> Codes:
         """Begin, with a list that is filled."""
-        codes: list[int] = []
-        self._token: Token[list[int] | None] = _CODES.set(codes)
+        codes = Codes()
+        self._token: Token[Codes | None] = _CODES.set(codes)
         return codes
 
     def __exit__(self, *_: object) -> None:

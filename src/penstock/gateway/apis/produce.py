@@ -183,7 +183,9 @@ def _result(index: int, begun: _Begun) -> PartitionProduced:
         begun = ApiError("Pulsar is slow", error_code=ErrorCode.REQUEST_TIMED_OUT)
     error = begun.exception() if isinstance(begun, asyncio.Future) else begun
     if isinstance(error, ApiError | RecordsError):
-        return PartitionProduced(index=index, error_code=tell(error.error_code), error_message=error.what)
+        return PartitionProduced(
+            index=index, error_code=tell(error.error_code, error.what), error_message=error.what
+        )
     assert isinstance(begun, asyncio.Future)
     appended = begun.result()
     return PartitionProduced(
