@@ -311,6 +311,9 @@ def test_what_may_be_allowed_on_pulsar(contract_of: MakeContract) -> None:
         "change-policy:pulsar/acme/shop:ttl",
         "change-policy:pulsar/acme/shop:replication",
         "change-topic-policy:pulsar/acme/shop/a:compaction",
+        "remove-topic-policy:pulsar/acme/shop/a:retention",
+        "remove-topic-policy:pulsar/acme/shop/a:ttl",
+        "remove-topic-policy:pulsar/acme/shop/a:replication",
         "delete-pulsar-topic:pulsar/acme/shop/b",
     }
 
@@ -523,10 +526,10 @@ def kept(minutes: int, megabytes: int) -> NamespaceState:
         (kept(60, 5), {"retention": {"time": 30, "size": 5}}, Risk.DANGEROUS),
         (kept(-1, -1), {"retention": {"time": 30}}, Risk.DANGEROUS),
         (kept(60, 5), {"retention": {"time": 90, "size": 5}}, Risk.SAFE),
-        (NamespaceState(), {"retention": {"time": 30}}, Risk.CAUTION),
+        (NamespaceState(), {"retention": {"time": 30}}, Risk.SAFE),
         (NamespaceState(ttl=10), {"ttl": 5}, Risk.DANGEROUS),
         (NamespaceState(ttl=10), {"ttl": 0}, Risk.SAFE),
-        (NamespaceState(), {"ttl": 5}, Risk.CAUTION),
+        (NamespaceState(), {"ttl": 5}, Risk.DANGEROUS),
         (NamespaceState(replication=("eu", "us")), {"geo-replication": ["eu"]}, Risk.DANGEROUS),
         (NamespaceState(replication=("eu",)), {"geo-replication": ["us", "eu"]}, Risk.SAFE),
     ],

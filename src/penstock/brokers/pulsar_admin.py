@@ -5,9 +5,9 @@ The admin REST API, version 2. Topic names are full: `persistent://tenant/namesp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 from urllib.parse import quote
 
@@ -15,7 +15,10 @@ from penstock.brokers.rest import Answer, Rest, tls_context
 from penstock.errors import ClusterError, ConfigError
 
 __all__ = [
+    "NAMESPACE_POLICIES",
+    "TOPIC_POLICIES",
     "NamespaceState",
+    "Policies",
     "PulsarAdmin",
     "PulsarTopicState",
     "PulsarUsage",
@@ -27,7 +30,16 @@ __all__ = [
 ]
 
 NOT_FOUND: Final = 404
+NOT_ALLOWED: Final = 405
+"""The answer for a policy of a topic where the broker has switched those off."""
 WORKERS: Final = 8
+MAX_PROBED: Final = 20
+"""Topics of a namespace that are asked at most for what its topics inherit."""
+PARTITION: Final = "-partition-"
+NAMESPACE_POLICIES: Final = ("retention", "ttl", "replication")
+"""Policies that a contract declares for a namespace; a topic may have one of its own, which goes before."""
+TOPIC_POLICIES: Final = ("deduplication", "compaction")
+"""Policies that a contract declares for a topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +51,32 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """Values of policies; None means that nothing is set, or that it is not known."""
+
+    retention: Retention | None = None
+    ttl: int | None = None
+    """Seconds; 0 is without a limit."""
+    replication: tuple[str, ...] | None = None
+    """The names of clusters, sorted."""
+    deduplication: bool | None = None
+    compaction: int | None = None
+    """Threshold in bytes; 0 is no compaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceState:
-    """The policies of a namespace; None means that the broker's default applies."""
+    """The policies of a namespace; None means that the broker's default is in effect."""
 
     retention: Retention | None = None
     ttl: int | None = None
     """Seconds."""
     replication: tuple[str, ...] = ()
     """The clusters to which the namespace is replicated, sorted."""
+    inherited: Policies = field(default=Policies(), compare=False)
+    """The broker's defaults, as topics of the namespace without policies of their own show them."""
+    is_empty: bool = field(default=False, compare=False)
+    """The namespace has no topics, so that no policy can take anything away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +88,13 @@ class PulsarTopicState:
     deduplication: bool | None = None
     compaction: int | None = None
     """Threshold in bytes."""
+    retention: Retention | None = None
+    ttl: int | None = None
+    replication: tuple[str, ...] | None = None
+    missing: tuple[int, ...] = ()
+    """Partitions that the topic should have by its metadata and does not."""
+    inherited: Policies = field(default=Policies(), compare=False)
+    """What is in effect where the topic has no policy of its own: that of its namespace, or of the broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,23 +158,43 @@ class PulsarAdmin:
         """Say whether a tenant is there; its own administrator may ask, too."""
         return self._find(f"/namespaces/{quoted(tenant)}", f"tenant {tenant}") is not None
 
-    def namespace(self, namespace: str) -> NamespaceState | None:
-        """Read the policies of `tenant/namespace`; None if it is not there."""
+    def namespace(
+        self, namespace: str, policies: Collection[str] = NAMESPACE_POLICIES
+    ) -> NamespaceState | None:
+        """Read the policies of `tenant/namespace`; None if it is not there.
+
+        Pulsar tells the broker's defaults by its topics only: for those of `policies` that the namespace does
+        not have itself, some of its topics are asked.
+        """
         found = self._find(f"/namespaces/{namespace_path(namespace)}", f"namespace {namespace}")
         if found is None:
             return None
-        policies = self._object(found.value, f"namespace {namespace}")
-        retention = policies.get("retention_policies")
-        return NamespaceState(
+        values = self._object(found.value, f"namespace {namespace}")
+        retention = values.get("retention_policies")
+        own = Policies(
             retention=self._retention(retention) if retention else None,
-            ttl=whole(policies.get("message_ttl_in_seconds")),
-            replication=tuple(sorted(policies.get("replication_clusters") or ())),
+            ttl=whole(values.get("message_ttl_in_seconds")),
+        )
+        wanted = [name for name in ("retention", "ttl") if name in policies and getattr(own, name) is None]
+        topics = sorted(self._listed(namespace)) if wanted else ["not asked"]
+        return NamespaceState(
+            retention=own.retention,
+            ttl=own.ttl,
+            replication=tuple(sorted(values.get("replication_clusters") or ())),
+            inherited=self._defaults(wanted, topics) if wanted else Policies(),
+            is_empty=not topics,
         )
 
-    def topics(self, names: Sequence[str]) -> Mapping[str, PulsarTopicState | None]:
-        """Read several topics side by side; None is a topic that is not there."""
+    def topics(
+        self, names: Sequence[str], policies: Collection[str] = (*NAMESPACE_POLICIES, *TOPIC_POLICIES)
+    ) -> Mapping[str, PulsarTopicState | None]:
+        """Read several topics with some of their policies, side by side; None is one that is not there."""
+        stored = [name for name in names if name.startswith("persistent://")]
+        namespaces = list(dict.fromkeys("/".join(name[13:].split("/")[:2]) for name in stored))
         with ThreadPoolExecutor(max_workers=WORKERS) as pool:
-            return dict(zip(names, pool.map(self._topic, names), strict=True))
+            there = frozenset(topic for listed in pool.map(self._listed, namespaces) for topic in listed)
+            states = pool.map(lambda name: self._topic(name, policies, there), names)
+            return dict(zip(names, states, strict=True))
 
     def usage(self, topic: str) -> PulsarUsage:
         """Count what a topic stores and name its subscriptions; those of Pulsar itself do not count."""
@@ -174,10 +231,19 @@ class PulsarAdmin:
         """Let a topic have `total` partitions; Pulsar refuses fewer than there are."""
         self._do("POST", f"{topic_path(topic)}/partitions", f"topic {topic}", total)
 
+    def create_missed_partitions(self, topic: str) -> None:
+        """Create the partitions that a topic should have by its metadata and does not."""
+        self._do("POST", f"{topic_path(topic)}/createMissedPartitions", f"topic {topic}")
+
     def set_topic_policy(self, topic: str, policy: str, value: bool | int) -> None:
         """Set one policy of a topic: deduplication or compaction."""
-        path = f"{topic_path(topic)}/{_TOPIC_POLICIES[policy]}"
+        path = f"{topic_path(topic)}/{_POLICIES_OF_TOPICS[policy]}"
         self._do("POST", path, f"{policy} of topic {topic}", value)
+
+    def remove_topic_policy(self, topic: str, policy: str) -> None:
+        """Remove a policy of a topic, so that the namespace's is in effect."""
+        path = f"{topic_path(topic)}/{_POLICIES_OF_TOPICS[policy]}"
+        self._do("DELETE", path, f"{policy} of topic {topic}")
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with everything in it; one that is in use is refused by the broker."""
@@ -187,17 +253,60 @@ class PulsarAdmin:
 
     # How requests end
 
-    def _topic(self, topic: str) -> PulsarTopicState | None:
+    def _topic(
+        self, topic: str, policies: Collection[str] = (), there: Collection[str] | None = None
+    ) -> PulsarTopicState | None:
         path, subject = topic_path(topic), f"topic {topic}"
         found = self._find(f"{path}/partitions", subject)
         if found is None:
             return None
-        policies = {name: self._get(f"{path}/{word}", subject) for name, word in _TOPIC_POLICIES.items()}
+        partitions = whole(self._object(found.value, subject).get("partitions")) or 0
+        own = {name: self._policy(topic, name) for name in policies}
+        applied = [name for name in TOPIC_POLICIES if name in policies and own[name] is None]
+        inherited: dict[str, Any] = {name: self._policy(topic, name, applied=True) for name in applied}
+        # Nothing lists the partitions of a topic that is not stored: they are there while they are used.
+        stored = there is not None and topic.startswith("persistent://")
         return PulsarTopicState(
-            partitions=whole(self._object(found.value, subject).get("partitions")) or 0,
-            deduplication=None if policies["deduplication"] is None else bool(policies["deduplication"]),
-            compaction=whole(policies["compaction"]),
+            partitions=partitions,
+            **own,
+            missing=tuple(
+                number
+                for number in range(partitions if stored else 0)
+                if f"{topic}{PARTITION}{number}" not in (there or ())
+            ),
+            inherited=Policies(**inherited),
         )
+
+    def _policy(self, topic: str, policy: str, *, applied: bool = False) -> Any:
+        """Read a policy of a topic: its own, or with `applied` the one in effect; None if there is none."""
+        path, subject = f"{topic_path(topic)}/{_POLICIES_OF_TOPICS[policy]}", f"{policy} of topic {topic}"
+        answer = self._rest.call("GET", f"{path}?applied=true" if applied else path)
+        if answer.status == NOT_ALLOWED and not applied:
+            return None
+        value = self._accepted(subject, answer).value
+        if value is None:
+            return None
+        if policy == "retention":
+            return self._retention(value)
+        if policy == "replication":
+            return tuple(sorted(map(str, value))) if isinstance(value, list) else None
+        return bool(value) if policy == "deduplication" else whole(value)
+
+    def _listed(self, namespace: str) -> frozenset[str]:
+        """Name the stored topics of a namespace, each partition by itself."""
+        path, subject = f"/persistent/{namespace_path(namespace)}", f"topics of namespace {namespace}"
+        answer = self._find(path, subject)
+        return frozenset(map(str, answer.value)) if answer and isinstance(answer.value, list) else frozenset()
+
+    def _defaults(self, policies: Iterable[str], topics: Sequence[str]) -> Policies:
+        """Read what topics of a namespace inherit, from some that have no policies of their own."""
+        names = list(dict.fromkeys(_without_partition(topic) for topic in topics))[:MAX_PROBED]
+        found: dict[str, Any] = {}
+        for policy in policies:
+            inheriting = (name for name in names if self._policy(name, policy) is None)
+            name = next(inheriting, None)
+            found[policy] = None if name is None else self._policy(name, policy, applied=True)
+        return Policies(**found)
 
     def _entries(self, topic: str) -> int:
         if not topic.startswith("persistent://"):
@@ -250,7 +359,8 @@ _POLICIES: Final[Mapping[str, str]] = {
     "ttl": "messageTTL",
     "replication": "replication",
 }
-_TOPIC_POLICIES: Final[Mapping[str, str]] = {
+_POLICIES_OF_TOPICS: Final[Mapping[str, str]] = {
+    **_POLICIES,
     "deduplication": "deduplicationEnabled",
     "compaction": "compactionThreshold",
 }
@@ -260,6 +370,11 @@ def _body(value: Retention | int | tuple[str, ...]) -> Any:
     if isinstance(value, Retention):
         return {"retentionTimeInMinutes": value.minutes, "retentionSizeInMB": value.megabytes}
     return list(value) if isinstance(value, tuple) else value
+
+
+def _without_partition(topic: str) -> str:
+    name, mark, number = topic.rpartition(PARTITION)
+    return name if mark and number.isdecimal() else topic
 
 
 def whole(value: Any) -> int | None:

@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.brokers.kafka_layout import Setting, TopicUsage
-from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage
+from penstock.brokers.pulsar_admin import (
+    NAMESPACE_POLICIES,
+    TOPIC_POLICIES,
+    NamespaceState,
+    PulsarTopicState,
+    PulsarUsage,
+)
 from penstock.brokers.schema_registry import Registered, SchemaReference, Verdict
 from penstock.contract.desired import Desired, WantedKafkaTopic
 from penstock.contract.ports import Clusters, KafkaPort, PulsarPort, RegistryPort
 from penstock.contract.topic_settings import TOPIC_SETTINGS
+from penstock.contract.topics import namespace_of
 from penstock.contract.wanted_subjects import WantedSubject
 
 __all__ = [
@@ -142,11 +149,13 @@ def _unknown(
 def _read_pulsar(server: str, desired: Desired, port: PulsarPort) -> ActualPulsar:
     names = [wanted.namespace for wanted in desired.namespaces if wanted.server == server]
     tenants = frozenset(t for t in dict.fromkeys(n.partition("/")[0] for n in names) if port.has_tenant(t))
-    namespaces = {name: port.namespace(name) for name in names if name.partition("/")[0] in tenants}
+    policies = _policies(server, desired)
+    namespaces = {n: port.namespace(n, policies) for n in names if n.partition("/")[0] in tenants}
     known = {name: state for name, state in namespaces.items() if state is not None}
-    asked = [w.topic for w in desired.pulsar_topics if w.server == server and _namespace(w.topic) in known]
-    topics = port.topics(asked)
-    doomed = [topic for topic, state in port.topics(_gone(desired, server)).items() if state is not None]
+    asked = [w.topic for w in desired.pulsar_topics if w.server == server and namespace_of(w.topic) in known]
+    topics = port.topics(asked, policies)
+    gone = port.topics(_gone(desired, server), ())
+    doomed = [topic for topic, state in gone.items() if state is not None]
     return ActualPulsar(
         clusters=port.clusters(),
         tenants=tenants,
@@ -156,8 +165,12 @@ def _read_pulsar(server: str, desired: Desired, port: PulsarPort) -> ActualPulsa
     )
 
 
-def _namespace(topic: str) -> str:
-    return "/".join(topic.partition("://")[2].split("/")[:2])
+def _policies(server: str, desired: Desired) -> tuple[str, ...]:
+    """Name the policies that the contract declares somewhere on a server; others are not read."""
+    namespaces = [wanted for wanted in desired.namespaces if wanted.server == server]
+    topics = [wanted for wanted in desired.pulsar_topics if wanted.server == server]
+    of_namespaces = [p for p in NAMESPACE_POLICIES if any(getattr(w, p) is not None for w in namespaces)]
+    return (*of_namespaces, *(p for p in TOPIC_POLICIES if any(getattr(w, p) is not None for w in topics)))
 
 
 # Registries

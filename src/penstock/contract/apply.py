@@ -19,6 +19,7 @@ from penstock.contract.steps import (
     ChangePolicy,
     ChangeSettings,
     ChangeTopicPolicy,
+    CreateMissedPartitions,
     CreateNamespace,
     CreatePulsarTopic,
     CreateTenant,
@@ -26,6 +27,7 @@ from penstock.contract.steps import (
     DeletePulsarTopic,
     DeleteTopic,
     RegisterSchema,
+    RemoveTopicPolicy,
     Step,
 )
 from penstock.errors import ClusterError, InternalError
@@ -100,7 +102,9 @@ def _do_pulsar(
     | ChangePolicy
     | CreatePulsarTopic
     | AddPulsarPartitions
+    | CreateMissedPartitions
     | ChangeTopicPolicy
+    | RemoveTopicPolicy
     | DeletePulsarTopic,
     clusters: Clusters,
 ) -> None:
@@ -117,6 +121,10 @@ def _do_pulsar(
             pulsar.create_topic(step.topic, step.partitions)
         case AddPulsarPartitions():
             pulsar.add_partitions(step.topic, step.after)
+        case CreateMissedPartitions():
+            pulsar.create_missed_partitions(step.topic)
+        case RemoveTopicPolicy():
+            pulsar.remove_topic_policy(step.topic, step.policy)
         case ChangeTopicPolicy():
             after = step.change.after
             pulsar.set_topic_policy(

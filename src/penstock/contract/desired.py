@@ -18,7 +18,7 @@ from penstock.contract.environments import kafka_channel, pulsar_channel, requir
 from penstock.contract.kafka import KafkaChannel
 from penstock.contract.protocols import family_of
 from penstock.contract.pulsar import PulsarChannel, PulsarRetention
-from penstock.contract.topics import kafka_topic, pulsar_topic
+from penstock.contract.topics import kafka_topic, namespace_of, pulsar_topic
 from penstock.contract.wanted_subjects import WantedSubject, subjects_of
 from penstock.errors import ContractError, UsageError
 
@@ -279,13 +279,12 @@ def _add_pulsar(
 ) -> None:
     binding = pulsar_channel(channel, environment)
     place = _place(channel, binding)
-    declared = channel.bindings.pulsar is not None
     for topic in _named(found, name, channel, pulsar_topic(channel, contract.servers[server])):
         _add_namespace(found, server, topic, binding, place)
         wanted = WantedPulsarTopic(
             server=server,
             topic=topic,
-            partitions=binding.partitions if declared else None,
+            partitions=binding.partitions,
             deduplication=binding.deduplication,
             compaction=None if binding.compaction is None else binding.compaction * MEGABYTE,
             dead_letters_of=feeders,
@@ -303,7 +302,7 @@ def _add_pulsar(
 
 
 def _add_namespace(found: _Collected, server: str, topic: str, binding: PulsarChannel, place: str) -> None:
-    namespace = "/".join(topic.partition("://")[2].split("/")[:2])
+    namespace = namespace_of(topic)
     wanted = WantedNamespace(
         server=server,
         namespace=namespace,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.brokers.kafka_layout import Cluster, Setting, TopicLayout, TopicUsage
-from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage, Retention
+from penstock.brokers.pulsar_admin import NamespaceState, Policies, PulsarTopicState, PulsarUsage, Retention
 from penstock.brokers.schema_registry import Registered, SchemaReference, Verdict
+from penstock.contract.topics import namespace_of
 from penstock.errors import ClusterError
 
 __all__ = ["MemoryClusters", "MemoryKafka", "MemoryPulsar", "MemoryRegistry"]
@@ -26,6 +27,12 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "segment.bytes": "1073741824",
     "unclean.leader.election.enable": "false",
 }
+
+
+# The defaults of Apache Pulsar 4: nothing that was acknowledged is kept, nothing expires.
+PULSAR_DEFAULTS: Final = Policies(
+    retention=Retention(minutes=0, megabytes=0), ttl=0, deduplication=False, compaction=0
+)
 
 
 def _refuse(subject: str, why: str) -> ClusterError:
@@ -121,6 +128,7 @@ class MemoryPulsar:
     tenants: dict[str, dict[str, NamespaceState]] = field(
         default_factory=lambda: {"public": {"public/default": NamespaceState(replication=("standalone",))}}
     )
+    defaults: Policies = PULSAR_DEFAULTS
     state: dict[str, PulsarTopicState] = field(default_factory=dict)
     usages: dict[str, PulsarUsage] = field(default_factory=dict)
 
@@ -132,9 +140,12 @@ class MemoryPulsar:
         """Say whether a tenant is there."""
         return tenant in self.tenants
 
-    def namespace(self, namespace: str) -> NamespaceState | None:
-        """Read a namespace."""
-        return self.tenants.get(namespace.partition("/")[0], {}).get(namespace)
+    def namespace(self, namespace: str, policies: Collection[str] = ()) -> NamespaceState | None:
+        """Read a namespace; as of a real one, its topics tell the defaults of the broker."""
+        state = self.tenants.get(namespace.partition("/")[0], {}).get(namespace)
+        is_empty = not any(f"://{namespace}/" in topic for topic in self.state)
+        inherited = Policies() if is_empty else self.defaults
+        return None if state is None else replace(state, inherited=inherited, is_empty=is_empty)
 
     def create_tenant(self, tenant: str) -> None:
         """Create a tenant."""
@@ -157,9 +168,13 @@ class MemoryPulsar:
         changed: Any = {policy: value}
         self.tenants[namespace.partition("/")[0]][namespace] = replace(state, **changed)
 
-    def topics(self, names: Sequence[str]) -> Mapping[str, PulsarTopicState | None]:
+    def topics(
+        self, names: Sequence[str], policies: Collection[str] = ()
+    ) -> Mapping[str, PulsarTopicState | None]:
         """Read several topics."""
-        return {name: self.state.get(name) for name in names}
+        known = {name: self.state[name] for name in names if name in self.state}
+        inherited = {name: replace(state, inherited=self.defaults) for name, state in known.items()}
+        return {name: inherited.get(name) for name in names}
 
     def usage(self, topic: str) -> PulsarUsage:
         """Say what would be lost with a topic."""
@@ -167,7 +182,7 @@ class MemoryPulsar:
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic."""
-        namespace = "/".join(topic.partition("://")[2].split("/")[:2])
+        namespace = namespace_of(topic)
         if topic in self.state or self.namespace(namespace) is None:
             raise _refuse(f"topic {topic}", "No namespace, or it exists.")
         self.state[topic] = PulsarTopicState(partitions=partitions)
@@ -178,9 +193,18 @@ class MemoryPulsar:
             raise _refuse(f"topic {topic}", "Desired partitions can't be less than the current partitions.")
         self.state[topic] = replace(self._topic(topic), partitions=total)
 
+    def create_missed_partitions(self, topic: str) -> None:
+        """Create the partitions that are missing."""
+        self.state[topic] = replace(self._topic(topic), missing=())
+
     def set_topic_policy(self, topic: str, policy: str, value: bool | int) -> None:
         """Set one policy of a topic."""
         changed: Any = {policy: value}
+        self.state[topic] = replace(self._topic(topic), **changed)
+
+    def remove_topic_policy(self, topic: str, policy: str) -> None:
+        """Remove one policy of a topic."""
+        changed: Any = {policy: None}
         self.state[topic] = replace(self._topic(topic), **changed)
 
     def delete_topic(self, topic: str) -> None:

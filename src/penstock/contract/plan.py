@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+from penstock.brokers.pulsar_admin import (
+    NAMESPACE_POLICIES,
+    TOPIC_POLICIES,
+    NamespaceState,
+    PulsarTopicState,
+)
 from penstock.contract.actual import Actual
 from penstock.contract.desired import Desired, Note
-from penstock.contract.fingerprint import fingerprint
+from penstock.contract.fingerprint import canonical, fingerprint
 from penstock.contract.plan_kafka import kafka_steps
 from penstock.contract.plan_pulsar import pulsar_steps
 from penstock.contract.plan_registry import registry_steps
 from penstock.contract.steps import RegisterSchema, Risk, Step, identity, name_of, step_id, target_of
+from penstock.contract.topics import namespace_of
 
 __all__ = ["Plan", "allowable", "make_plan"]
 
@@ -80,13 +87,19 @@ def allowable(desired: Desired) -> frozenset[str]:
     for namespace in desired.namespaces:
         found += [
             identity("change-policy", namespace.server, namespace.namespace, policy)
-            for policy in ("retention", "ttl", "replication")
+            for policy in NAMESPACE_POLICIES
             if getattr(namespace, policy) is not None
         ]
+    declared = {(each.server, each.namespace): each for each in desired.namespaces}
     for topic in desired.pulsar_topics:
         found += [
+            identity("remove-topic-policy", topic.server, topic.topic, policy)
+            for policy in NAMESPACE_POLICIES
+            if getattr(declared[topic.server, namespace_of(topic.topic)], policy) is not None
+        ]
+        found += [
             identity("change-topic-policy", topic.server, topic.topic, policy)
-            for policy in ("deduplication", "compaction")
+            for policy in TOPIC_POLICIES
             if getattr(topic, policy) is not None
         ]
     return frozenset(found)
@@ -115,11 +128,32 @@ def _essence(actual: Actual) -> object:
     return (
         {name: (kafka.topics, kafka.unknown, sorted(kafka.doomed)) for name, kafka in actual.kafka.items()},
         {
-            name: (pulsar.tenants, pulsar.namespaces, pulsar.topics, sorted(pulsar.doomed))
+            name: (
+                pulsar.tenants,
+                {key: _written(state) for key, state in pulsar.namespaces.items()},
+                {key: _written(state) for key, state in pulsar.topics.items()},
+                sorted(pulsar.doomed),
+            )
             for name, pulsar in actual.pulsar.items()
         },
         actual.registries,
     )
+
+
+# How a broker is set up is no part of a state, like the number of brokers; the risk of a step follows it.
+_NOT_COMPARED: Final = ("inherited", "is_empty")
+_LATER: Final = ("retention", "ttl", "replication", "missing")
+"""Fields of a topic that plans of earlier versions do not have; they are left out while they are empty."""
+
+
+def _written(state: NamespaceState | PulsarTopicState) -> dict[str, Any]:
+    written: dict[str, Any] = canonical(state)
+    for name in _NOT_COMPARED:
+        written.pop(name, None)
+    for name in _LATER if isinstance(state, PulsarTopicState) else ():
+        if written[name] in (None, []):
+            del written[name]
+    return written
 
 
 # What others stand on comes first, what takes away comes last; the rest goes by name.

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, Retention
+from penstock.brokers.pulsar_admin import (
+    NAMESPACE_POLICIES,
+    TOPIC_POLICIES,
+    NamespaceState,
+    PulsarTopicState,
+    Retention,
+)
 from penstock.contract.actual import Actual, ActualPulsar
 from penstock.contract.desired import Desired, WantedNamespace, WantedPulsarTopic
 from penstock.contract.steps import (
@@ -15,30 +21,36 @@ from penstock.contract.steps import (
     Change,
     ChangePolicy,
     ChangeTopicPolicy,
+    CreateMissedPartitions,
     CreateNamespace,
     CreatePulsarTopic,
     CreateTenant,
     DeletePulsarTopic,
+    RemoveTopicPolicy,
     Risk,
     Step,
 )
+from penstock.contract.topics import namespace_of
 
-__all__ = ["parse_policy", "pulsar_steps", "write_policy"]
+__all__ = ["judge_policy", "parse_policy", "pulsar_steps", "write_policy"]
 
 PolicyValue = Retention | int | tuple[str, ...]
 _SAFE: Final = (Risk.SAFE, "")
+UNLIMITED: Final = -1
 
 
 def pulsar_steps(desired: Desired, actual: Actual) -> Iterator[Step]:
     """Compare the namespaces and topics of all Pulsar servers."""
     for server, cluster in actual.pulsar.items():
         namespaces = [wanted for wanted in desired.namespaces if wanted.server == server]
+        declared = {wanted.namespace: wanted for wanted in namespaces}
         yield from _tenants(server, namespaces, cluster)
         for namespace in namespaces:
             yield from _namespace(namespace, cluster.namespaces.get(namespace.namespace))
         for topic in desired.pulsar_topics:
             if topic.server == server:
-                yield from _topic(topic, cluster.topics.get(topic.topic))
+                state = cluster.topics.get(topic.topic)
+                yield from _topic(topic, state, declared[namespace_of(topic.topic)])
         yield from _doomed(server, cluster)
 
 
@@ -50,18 +62,16 @@ def _tenants(server: str, namespaces: list[WantedNamespace], cluster: ActualPuls
 
 
 def _namespace(wanted: WantedNamespace, state: NamespaceState | None) -> Iterator[Step]:
+    """Compare what is in effect: the policy of the namespace, else the broker's default."""
     if state is None:
         yield CreateNamespace(server=wanted.server, namespace=wanted.namespace, place=wanted.place)
-    before = state or NamespaceState()
-    pairs: tuple[tuple[str, PolicyValue | None, PolicyValue | None], ...] = (
-        ("retention", before.retention, wanted.retention),
-        ("ttl", before.ttl, wanted.ttl),
-        ("replication", before.replication if state else None, wanted.replication),
-    )
-    for policy, old, new in pairs:
+    for policy in NAMESPACE_POLICIES:
+        own = None if state is None else getattr(state, policy)
+        old = getattr(state.inherited, policy) if state is not None and own is None else own
+        new = getattr(wanted, policy)
         if new is None or new == old:
             continue
-        risk, warning = _SAFE if state is None else _judge(old, new)
+        risk, warning = _SAFE if state is None or state.is_empty else judge_policy(old, new)
         yield ChangePolicy(
             server=wanted.server,
             place=wanted.place,
@@ -74,23 +84,27 @@ def _namespace(wanted: WantedNamespace, state: NamespaceState | None) -> Iterato
         )
 
 
-def _judge(old: PolicyValue | None, new: PolicyValue) -> tuple[Risk, str]:
+def judge_policy(old: PolicyValue | None, new: PolicyValue) -> tuple[Risk, str]:
+    """Give the risk of a policy and its warning; `old` is what is in effect, None if that is not known.
+
+    >>> judge_policy(0, 5)
+    (<Risk.DANGEROUS: 'dangerous'>, 'events that nobody acknowledged in time are dropped')
+    """
     if isinstance(new, Retention):
         return _judge_retention(old if isinstance(old, Retention) else None, new)
     if isinstance(new, tuple):
         lost = sorted(set(old if isinstance(old, tuple) else ()) - set(new))
         return (Risk.DANGEROUS, f"no longer copied to {', '.join(lost)}") if lost else _SAFE
-    if not new:
-        return _SAFE
-    if not old:
-        return Risk.CAUTION, "events that nobody acknowledged in time are dropped"
-    shorter = isinstance(old, int) and new < old
+    # A time to live of 0 is none. Where it is not known what is in effect, a new one may be the first.
+    shorter = bool(new) and (not isinstance(old, int) or not old or new < old)
     return (Risk.DANGEROUS, "events that nobody acknowledged in time are dropped") if shorter else _SAFE
 
 
 def _judge_retention(old: Retention | None, new: Retention) -> tuple[Risk, str]:
+    if old is None and new == Retention(minutes=UNLIMITED, megabytes=UNLIMITED):
+        return _SAFE
     if old is None:
-        return Risk.CAUTION, "replaces the broker's default, which may keep more"
+        return Risk.DANGEROUS, "replaces the broker's default, which may keep more; older events are deleted"
     pairs = ((old.minutes, new.minutes), (old.megabytes, new.megabytes))
     if any(_limit(after) < _limit(before) for before, after in pairs):
         return Risk.DANGEROUS, "older events are deleted"
@@ -101,7 +115,9 @@ def _limit(value: int) -> float:
     return float("inf") if value < 0 else value
 
 
-def _topic(wanted: WantedPulsarTopic, state: PulsarTopicState | None) -> Iterator[Step]:
+def _topic(
+    wanted: WantedPulsarTopic, state: PulsarTopicState | None, namespace: WantedNamespace
+) -> Iterator[Step]:
     if state is None:
         yield CreatePulsarTopic(
             server=wanted.server,
@@ -112,13 +128,37 @@ def _topic(wanted: WantedPulsarTopic, state: PulsarTopicState | None) -> Iterato
         )
     else:
         yield from _partitions(wanted, state)
+        yield from _overrides(wanted, state, namespace)
     yield from _topic_policies(wanted, state)
 
 
+def _overrides(
+    wanted: WantedPulsarTopic, state: PulsarTopicState, namespace: WantedNamespace
+) -> Iterator[Step]:
+    """Remove policies of a topic that contradict what the contract says for its namespace."""
+    for policy in NAMESPACE_POLICIES:
+        old, new = getattr(state, policy), getattr(namespace, policy)
+        if old is None or new is None or old == new:
+            continue
+        risk, warning = judge_policy(old, new)
+        yield RemoveTopicPolicy(
+            server=wanted.server,
+            place=namespace.place,
+            topic=wanted.topic,
+            policy=policy,
+            before=write_policy(old),
+            after=write_policy(new),
+            risk=risk,
+            warning=warning,
+        )
+
+
 def _topic_policies(wanted: WantedPulsarTopic, state: PulsarTopicState | None) -> Iterator[Step]:
-    before = state or PulsarTopicState(partitions=0)
-    for policy in ("deduplication", "compaction"):
-        old, new = getattr(before, policy), getattr(wanted, policy)
+    """Compare what is in effect: the policy of the topic, else that of its namespace or of the broker."""
+    for policy in TOPIC_POLICIES:
+        own = None if state is None else getattr(state, policy)
+        old = getattr(state.inherited, policy) if state is not None and own is None else own
+        new = getattr(wanted, policy)
         if new is None or new == old:
             continue
         risk, warning = _TOPIC_RISKS[policy] if old and not new else _SAFE
@@ -139,6 +179,15 @@ _TOPIC_RISKS: Final = {
 
 
 def _partitions(wanted: WantedPulsarTopic, state: PulsarTopicState) -> Iterator[Step]:
+    if state.missing:
+        yield CreateMissedPartitions(
+            server=wanted.server,
+            place=wanted.place,
+            topic=wanted.topic,
+            missing=state.missing,
+            risk=Risk.CAUTION,
+            warning="they begin empty; what they held is lost",
+        )
     if wanted.partitions is None or wanted.partitions == state.partitions:
         return
     if 0 < state.partitions < wanted.partitions:

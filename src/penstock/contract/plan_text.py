@@ -18,6 +18,7 @@ from penstock.contract.steps import (
     ChangePolicy,
     ChangeSettings,
     ChangeTopicPolicy,
+    CreateMissedPartitions,
     CreateNamespace,
     CreatePulsarTopic,
     CreateTenant,
@@ -25,6 +26,7 @@ from penstock.contract.steps import (
     DeletePulsarTopic,
     DeleteTopic,
     RegisterSchema,
+    RemoveTopicPolicy,
     Risk,
     Step,
     name_of,
@@ -76,23 +78,38 @@ def _words(step: Step) -> tuple[str, str, str]:
     match step:
         case CreateTopic() | CreatePulsarTopic():
             return ADD, "topic", _created(step)
-        case AddPartitions() | AddPulsarPartitions():
-            return CHANGE, "topic", f"partitions {step.before} -> {step.after}"
+        case AddPartitions() | AddPulsarPartitions() | CreateMissedPartitions():
+            return _partitions(step)
         case ChangeSettings():
             return CHANGE, "topic", ", ".join(map(_changed, step.changes))
         case DeleteTopic() | DeletePulsarTopic():
             return REMOVE, "topic", _lost(step)
         case CreateTenant() | CreateNamespace():
             return ADD, step.kind.removeprefix("create-"), ""
-        case ChangePolicy() | ChangeTopicPolicy():
-            noun = "topic" if isinstance(step, ChangeTopicPolicy) else "namespace"
-            return ADD if step.change.before is None else CHANGE, noun, _changed(step.change)
+        case ChangePolicy() | ChangeTopicPolicy() | RemoveTopicPolicy():
+            return _policy(step)
         case RegisterSchema():
             return CHANGE if step.before else ADD, "schema", _registered(step)
         case Blocked():
             return BLOCK, step.noun, step.difference
         case _:
             assert_never(step)
+
+
+def _partitions(
+    step: AddPartitions | AddPulsarPartitions | CreateMissedPartitions,
+) -> tuple[str, str, str]:
+    if not isinstance(step, CreateMissedPartitions):
+        return CHANGE, "topic", f"partitions {step.before} -> {step.after}"
+    numbers = ", ".join(map(str, step.missing))
+    return ADD, "topic", f"partition{'' if len(step.missing) == 1 else 's'} {numbers}"
+
+
+def _policy(step: ChangePolicy | ChangeTopicPolicy | RemoveTopicPolicy) -> tuple[str, str, str]:
+    if isinstance(step, RemoveTopicPolicy):
+        return CHANGE, "topic", f"{step.policy} of its own {step.before} -> {step.after} of the namespace"
+    noun = "topic" if isinstance(step, ChangeTopicPolicy) else "namespace"
+    return ADD if step.change.before is None else CHANGE, noun, _changed(step.change)
 
 
 def _created(step: CreateTopic | CreatePulsarTopic) -> str:
@@ -274,6 +291,8 @@ _REASONS: Final = {
     "create-pulsar-topic": "The topic is not there.",
     "add-pulsar-partitions": "Partitions only grow; events that are there stay where they are.",
     "change-topic-policy": "It is a policy of the topic, and goes before that of the namespace.",
+    "create-missed-partitions": "The topic should have these partitions and does not: they were deleted.",
+    "remove-topic-policy": "The topic has a policy of its own, which goes before the one of its namespace.",
     "delete-pulsar-topic": "The earlier contract declared the topic, this one does not.",
     "register-schema": "The newest version of the subject is not the schema of the contract.",
 }

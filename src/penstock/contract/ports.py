@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from penstock.brokers.kafka_layout import Cluster, Setting, TopicUsage
@@ -51,8 +51,8 @@ class PulsarTenancy(Protocol):
     def has_tenant(self, tenant: str) -> bool:
         """Say whether a tenant is there."""
 
-    def namespace(self, namespace: str) -> NamespaceState | None:
-        """Read a namespace; None if it is not there."""
+    def namespace(self, namespace: str, policies: Collection[str] = ...) -> NamespaceState | None:
+        """Read a namespace, with what is in effect for some policies; None if it is not there."""
 
     def create_tenant(self, tenant: str) -> None:
         """Create a tenant."""
@@ -67,8 +67,10 @@ class PulsarTenancy(Protocol):
 class PulsarTopics(Protocol):
     """The topics of a Pulsar cluster; see `PulsarAdmin`."""
 
-    def topics(self, names: Sequence[str]) -> Mapping[str, PulsarTopicState | None]:
-        """Read several topics; None is one that is not there."""
+    def topics(
+        self, names: Sequence[str], policies: Collection[str] = ...
+    ) -> Mapping[str, PulsarTopicState | None]:
+        """Read several topics with some of their policies; None is one that is not there."""
 
     def usage(self, topic: str) -> PulsarUsage:
         """Say what would be lost with a topic."""
@@ -79,8 +81,14 @@ class PulsarTopics(Protocol):
     def add_partitions(self, topic: str, total: int) -> None:
         """Let a topic have `total` partitions."""
 
+    def create_missed_partitions(self, topic: str) -> None:
+        """Create the partitions that a topic should have by its metadata and does not."""
+
     def set_topic_policy(self, topic: str, policy: str, value: bool | int) -> None:
         """Set one policy of a topic."""
+
+    def remove_topic_policy(self, topic: str, policy: str) -> None:
+        """Remove a policy of a topic, so that the namespace's is in effect."""
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic."""

@@ -80,8 +80,8 @@ class PulsarChannel(Part):
     )
     deduplication: bool | None = spec(boolean)
     binding_version: str | None = spec(text)
-    partitions: int = spec(PARTITIONS, name="x-penstock-partitions", default=1)
-    """0 is a topic without partitions; the binding itself has no field for it."""
+    partitions: int | None = spec(PARTITIONS, name="x-penstock-partitions")
+    """0 is a topic without partitions; the binding has no field for it. None is as many as there are."""
     profile: str | None = spec(one_of(*PROFILES), name="x-penstock-profile")
     """How CloudEvents are written here."""
     environments: Mapping[str, PulsarOverride] = spec(

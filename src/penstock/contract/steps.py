@@ -19,6 +19,7 @@ __all__ = [
     "ChangePolicy",
     "ChangeSettings",
     "ChangeTopicPolicy",
+    "CreateMissedPartitions",
     "CreateNamespace",
     "CreatePulsarTopic",
     "CreateTenant",
@@ -26,6 +27,7 @@ __all__ = [
     "DeletePulsarTopic",
     "DeleteTopic",
     "RegisterSchema",
+    "RemoveTopicPolicy",
     "Risk",
     "Step",
     "identity",
@@ -166,6 +168,27 @@ class ChangeTopicPolicy(_Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateMissedPartitions(_Step):
+    """Create the partitions that a Pulsar topic should have by its metadata and does not."""
+
+    kind: Literal["create-missed-partitions"] = "create-missed-partitions"
+    topic: str
+    missing: tuple[int, ...] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveTopicPolicy(_Step):
+    """Remove a policy of a Pulsar topic that goes before the one of its namespace."""
+
+    kind: Literal["remove-topic-policy"] = "remove-topic-policy"
+    topic: str
+    policy: str
+    before: str = field(compare=False)
+    after: str = field(compare=False)
+    """What the contract says for the namespace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePulsarTopic(_Step):
     """Delete a Pulsar topic."""
 
@@ -217,7 +240,9 @@ Step: TypeAlias = (
     | ChangePolicy
     | CreatePulsarTopic
     | AddPulsarPartitions
+    | CreateMissedPartitions
     | ChangeTopicPolicy
+    | RemoveTopicPolicy
     | DeletePulsarTopic
     | RegisterSchema
     | Blocked
@@ -261,4 +286,6 @@ def step_id(step: Step) -> str:
         keys = tuple(change.key for change in step.changes)
     elif isinstance(step, ChangePolicy | ChangeTopicPolicy):
         keys = (step.change.key,)
+    elif isinstance(step, RemoveTopicPolicy):
+        keys = (step.policy,)
     return identity(step.kind, step.server, target_of(step), *keys)

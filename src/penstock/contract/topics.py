@@ -17,6 +17,7 @@ __all__ = [
     "is_kafka_topic",
     "is_named_by",
     "kafka_topic",
+    "namespace_of",
     "pulsar_topic",
 ]
 
@@ -88,3 +89,12 @@ def pulsar_topic(channel: Channel, server: Server) -> str | None:
     persistence = binding.persistence if binding is not None and binding.persistence else "persistent"
     # Pulsar bindings do not say it: the address is the last part of the name {persistence}://{tenant}/{ns}/.
     return f"{persistence}://{tenant}/{namespace}/{channel.address}"
+
+
+def namespace_of(topic: str) -> str:
+    """Give the namespace in the full name of a Pulsar topic.
+
+    >>> namespace_of("persistent://acme/shop/orders")
+    'acme/shop'
+    """
+    return "/".join(topic.partition("://")[2].split("/")[:2])
