@@ -50,6 +50,21 @@ def test_a_size_that_cannot_be_is_refused(size: int) -> None:
         next(frames)
 
 
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"\x16\x03\x01\x02", "a TLS handshake on a port without TLS"),
+        (b"\x16\x03\x03\x00", "a TLS handshake on a port without TLS"),
+        (b"GET / HTTP/1.1", "a peer sends HTTP"),
+    ],
+)
+def test_another_protocol_is_recognized(first: bytes, said: str) -> None:
+    buffer = FrameBuffer(limit=300)
+    buffer.receive(first)
+    with pytest.raises(WireError, match=said):
+        next(buffer.frames())
+
+
 def test_an_announced_size_takes_no_memory() -> None:
     buffer = FrameBuffer(limit=1 << 30, first=1024)
     buffer.receive(struct.pack(">i", 1 << 29))

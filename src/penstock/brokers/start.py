@@ -65,7 +65,7 @@ class Start:
         except ValueError as exc:
             raise UsageError(
                 f"{text!r} is no place in a topic",
-                next="use beginning, end, -100, 10m, 2026-11-16T06:00Z or an offset",
+                next="use beginning (earliest), end (latest), -100, 10m, 2026-11-16T06:00Z or an offset",
             ) from exc
         zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return cls(StartKind.TIME, max(0, int(zoned.timestamp() * 1000)))

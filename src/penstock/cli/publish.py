@@ -70,6 +70,8 @@ def command(
     server: ServerName = None,
 ) -> None:
     """Send events to a channel, an operation or a topic, and wait until the broker has them."""
+    by_flags = {"--id": id_, "--subject": subject, "--data": data, "--attribute": attributes}
+    _refuse_mixture(type_, file, [name for name, value in by_flags.items() if value], tombstone=tombstone)
     found, contract = find_place(place, server)
     extra = _pairs(headers)
     if tombstone:
@@ -78,6 +80,16 @@ def command(
         events = _one(type_, source, id_, subject, data, content_type, attributes) if type_ else _lines(file)
         sent = _send(found, events, mode.value if mode else mode_of(place, contract), key, extra)
     output.talk(f"{sent} sent to {found.topic} on {found.server}")
+
+
+def _refuse_mixture(type_: str | None, file: str | None, flags: Sequence[str], *, tombstone: bool) -> None:
+    """Refuse what would be left out: an event by flags without its type, or beside a file or a tombstone."""
+    if tombstone and (type_ or file or flags):
+        raise UsageError("a tombstone is no event", next="leave --tombstone out, or what describes the event")
+    if type_ and file:
+        raise UsageError("one event by --type, or those of a file", next=f"leave --type or {file} out")
+    if flags and not type_:
+        raise UsageError(f"{', '.join(flags)} without --type", next="add --type, which every event has")
 
 
 def _wants_key() -> str:

@@ -55,7 +55,11 @@ def topic_place(topic: str, server: str | None, context: Context) -> Place:
     """Give a topic that no contract names, on a server of the context; the only one if none is named."""
     names = context.server_names
     if server is None and len(names) != 1:
-        raise UsageError(f"on which server is {topic}?", next=f"name one of: {', '.join(names) or 'none'}")
+        raise UsageError(
+            f"on which server is {topic}?",
+            why="The contract has no channel or operation of that name, so it is taken for a topic.",
+            next=f"give --server with one of: {', '.join(names) or 'none'}, or correct the name",
+        )
     known = context.server(server or names[0])
     name = topic if known.kind != "pulsar" or "://" in topic else _persistent(topic)
     return Place(

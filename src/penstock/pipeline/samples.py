@@ -90,10 +90,21 @@ def read_events(path: Path) -> Sequence[Mapping[str, Any]]:
     try:
         whole = json.loads(raw)
     except (ValueError, RecursionError):
-        return [read_line(line) for line in raw.splitlines() if line.strip()]
+        return _by_lines(path, raw)
     events: list[Mapping[str, Any]] = whole if isinstance(whole, list) else [whole]
     if not all(isinstance(event, dict) for event in events):
         raise UsageError(f"{path} holds something that is no event", next="give an array of objects")
+    return events
+
+
+def _by_lines(path: Path, raw: bytes) -> list[Mapping[str, Any]]:
+    events = []
+    for number, line in enumerate(raw.splitlines(), 1):
+        try:
+            events += [read_line(line)] if line.strip() else []
+        except UsageError as exc:
+            exc.where = f"{path}:{number}"
+            raise
     return events
 
 

@@ -16,6 +16,9 @@ __all__ = ["SIZE_BYTES", "FrameBuffer"]
 
 SIZE_BYTES = 4
 _SIZE = struct.Struct(">i")
+_TLS_HANDSHAKE = b"\x16\x03"
+"""RFC 8446, 5.1: content type handshake, then the version 3.x of the record layer."""
+_HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE")
 _FIRST = 64 * 1024
 _KEEP = 4
 
@@ -91,12 +94,24 @@ class FrameBuffer:
     def _next_size(self) -> int:
         size: int = _SIZE.unpack_from(self._store, self._start)[0]
         if not 0 <= size <= self.limit:
-            raise WireError(
-                f"a peer announced a frame of {size} bytes",
-                why=f"frames are from 0 to {self.limit} bytes here",
-                next="raise the limit if the peer is right, else look what is talking to this port",
-            )
+            raise self._refusal(size)
         return size
+
+    def _refusal(self, size: int) -> WireError:
+        """Name the protocol that the peer speaks, if the four bytes are the first of another one."""
+        first = _SIZE.pack(size)
+        if first.startswith(_TLS_HANDSHAKE):
+            return WireError(
+                "a peer begins a TLS handshake on a port without TLS",
+                next="connect without TLS (security.protocol PLAINTEXT or SASL_PLAINTEXT), or to a TLS port",
+            )
+        if first in _HTTP_METHODS:
+            return WireError("a peer sends HTTP", next="use the port of the metrics, or the admin address")
+        return WireError(
+            f"a peer announced a frame of {size} bytes",
+            why=f"frames are from 0 to {self.limit} bytes here",
+            next="raise the limit if the peer is right, else look what is talking to this port",
+        )
 
     def _move(self, least: int) -> None:
         """Bring what waits to the front, of a larger store if need be; frames handed out die here."""

@@ -223,3 +223,12 @@ def test_a_route_writes_and_reads_values_of_properties(shop: Path) -> None:
     back = piped(shop, "onShipment", "publishLargeOrder", record, values="json", keepCase=True)
     (event,) = back.events("ordersLarge")
     assert (event.id, event.get("myname"), event.get("extensionnames")) == ("1", "x", "myName")
+
+
+@pytest.mark.parametrize(("line", "said"), [("nonsense", "not a JSON line"), ("[1]", "is not a JSON object")])
+def test_a_sample_that_is_no_event_is_named_with_its_line(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_text(f'{{"id": "1"}}\n\n{line}\n', encoding="utf-8")
+    with pytest.raises(UsageError, match=said) as refused:
+        read_events(path)
+    assert refused.value.where == f"{path}:3"
