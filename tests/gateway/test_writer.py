@@ -105,6 +105,19 @@ DUPLICATE, OUT_OF_ORDER = ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.OUT_OF_
 TOO_LARGE, NOT_LEADER = ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_what_nobody_waits_for_is_not_sent_when_its_producer_is_open_at_last(run: Any) -> None:
+    async def work(bench: Bench) -> None:
+        bench.pulsar.gate.clear()
+        waiting = bench.writer.append(batch(5, b"5"))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        bench.pulsar.gate.set()
+        assert await bench.writer.append(batch(0, b"0", records=5)) == 0
+        assert bench.values == [b"0"]
+
+    run(work)
+
+
 def test_batches_go_out_in_order_and_each_learns_its_offset(run: Any) -> None:
     async def work(bench: Bench) -> None:
         waiting = [bench.writer.append(batch(value=value)) for value in (b"a", b"b", b"c")]

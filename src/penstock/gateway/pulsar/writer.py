@@ -203,10 +203,11 @@ class Writer:
             self._sender = None
 
     async def _send(self, job: _Job) -> None:
-        if job.wanted.cancelled():
-            raise ApiError("nobody waits for it any more", error_code=ErrorCode.REQUEST_TIMED_OUT)
+        _check_wanted(job)
         entry = self._entry(job)
         producer = await self._producer(job)
+        # That may have taken so long that what was refused before this batch is not remembered any more.
+        _check_wanted(job)
         while not (job.is_idempotent and self._is_known(job, producer)):
             first, last = self._numbers(job)
             receipt = producer.send_nowait(
@@ -491,6 +492,11 @@ class _NotTold(ClusterError):
 
 def _gone() -> ApiError:
     return ApiError("the partition is closed here", error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def _check_wanted(job: _Job) -> None:
+    if job.wanted.cancelled():
+        raise ApiError("nobody waits for it any more", error_code=ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _out_of_order(job: _Job) -> ApiError:
