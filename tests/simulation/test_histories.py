@@ -9,11 +9,13 @@ from typing import Final
 
 import pytest
 
+from simulator.committing import committing
 from simulator.history import Main, run_histories
 from simulator.producing import producing
 
 KINDS: Final[dict[str, tuple[Main, int]]] = {
     "producing": (producing, 1200),
+    "committing": (committing, 800),
 }
 """Each kind of history, and how many of it run in CI."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock.gateway.pulsar import writer
+from penstock.brokers.pulsar import AccessMode
+from penstock.gateway.groups.offset_table import OffsetTable
+from penstock.gateway.pulsar import offsets_log, writer
 from penstock.gateway.pulsar.sequences import Sequences, Standing
+from simulator.committing import committing
 from simulator.history import failing_seed
 from simulator.producing import producing
 
@@ -43,3 +47,58 @@ def test_a_fault_of_producing_is_noticed(faults: Any, most: int, monkeypatch: Pa
         fault(monkeypatch)
     seen = failing_seed(producing, most)
     assert seen is not None
+
+
+def a_sweep_that_does_not_see_commits_under_way(patch: Patch) -> None:
+    """A group whose first commit was on its way to the log was removed as empty, and the commit with it."""
+    patch.setattr(OffsetTable, "is_storing", lambda self, group_id, place=None: False)
+
+
+def a_log_that_acknowledges_what_was_refused(patch: Patch) -> None:
+    """Records whose entry Pulsar did not confirm were answered as stored."""
+
+    def settle(sent: Any, batch: Any) -> None:
+        sent.exception()
+        for part in batch:
+            if part.is_last and not part.done.done():
+                part.done.set_result(None)
+
+    patch.setattr(offsets_log, "_settle", settle)
+
+
+def a_log_without_fencing(patch: Patch) -> None:
+    """Who takes the log asks for it instead of taking it."""
+    access = SimpleNamespace(EXCLUSIVE_WITH_FENCING=AccessMode.SHARED)
+    patch.setattr(offsets_log, "AccessMode", access)
+
+
+def a_replay_that_ends_too_early(patch: Patch) -> None:
+    """The log was read to the first entry that holds nothing, which compaction leaves."""
+
+    async def replay(client: Any, topic: str, until: Any) -> list[Any]:
+        reader = await client.reader(topic, read_compacted=True, convert=offsets_log._converted)
+        records: list[Any] = []
+        try:
+            while True:
+                place, found = await reader.read()
+                records += found
+                if place[:2] >= until[:2] or len(found) < 2:
+                    return records
+        finally:
+            await reader.close()
+
+    patch.setattr(offsets_log, "_replay", replay)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        a_sweep_that_does_not_see_commits_under_way,
+        a_log_that_acknowledges_what_was_refused,
+        a_log_without_fencing,
+        a_replay_that_ends_too_early,
+    ],
+)
+def test_a_fault_of_committing_is_noticed(fault: Any, monkeypatch: Patch) -> None:
+    fault(monkeypatch)
+    assert failing_seed(committing, 300) is not None

@@ -172,6 +172,13 @@ class Topic:
             gone += len(self.ledgers.pop(ledger))
         return gone
 
+    def trim_compacted(self) -> None:
+        """Remove the ledgers that compaction has seen whole."""
+        for ledger, entries in list(self.ledgers.items())[:-1]:
+            if entries and entries[-1].place[:2] > self.horizon[:2]:
+                break
+            del self.ledgers[ledger]
+
     # Producers
 
     def attach(self, producer: Attached, access: int, topic_epoch: int | None) -> None:
