@@ -128,7 +128,9 @@ Fresh = Annotated[
 MetricsAt = Annotated[
     str | None,
     typer.Option(
-        "--metrics", metavar="[HOST:]PORT", help="Serve /metrics and /healthz here; off if not given."
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Serve /metrics, /healthz and /readyz here; off if not given.",
     ),
 ]
 BrokerTimeout = Annotated[
@@ -447,15 +449,25 @@ def _served(job: Job, address: tuple[str, int] | None) -> AbstractContextManager
     from penstock.pipeline.job.metrics import CONTENT_TYPE, Metrics
     from penstock.pipeline.job.pages import Answer, serve
 
-    metrics = Metrics()
+    metrics = Metrics(outages=job.outages)
     job.watch(metrics)
 
     def health() -> Answer:
         if job.running:
-            return Answer(b"running\n")
+            return Answer("\n".join(("running", *job.stalled(), "")).encode())
         return Answer(b"not running\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
-    pages = {"/metrics": lambda: Answer(metrics.text(), content_type=CONTENT_TYPE), "/healthz": health}
+    def ready() -> Answer:
+        stalled = job.stalled() if job.running else ["not running"]
+        if not stalled:
+            return Answer(b"ready\n")
+        return Answer("\n".join((*stalled, "")).encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+
+    pages = {
+        "/metrics": lambda: Answer(metrics.text(), content_type=CONTENT_TYPE),
+        "/healthz": health,
+        "/readyz": ready,
+    }
     return _told(serve(*address, pages))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import psutil
 import pytest
 from pyspark.errors import PySparkException
 
+from penstock.brokers.outage import OutageLog
 from penstock.errors import JobFailed
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
@@ -40,6 +42,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     )
     made._prepared = {"s": prepared}  # type: ignore[dict-item]
     made.totals = {"s": runner.Totals()}
+    made.outages = {"s": OutageLog(logging.getLogger("test"), "s: kafka")}
     return made
 
 
@@ -98,6 +101,54 @@ def test_only_failures_in_a_row_count(job: Job, monkeypatch: pytest.MonkeyPatch)
 def test_another_failure_ends_the_job_at_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(JobFailed, match="the job stopped"):
         played(job, monkeypatch, [PySparkException("something else")])
+
+
+def away() -> PySparkException:
+    return PySparkException("penstock.errors.Unreachable: cannot reach the broker")
+
+
+def test_a_job_without_an_end_goes_on_for_as_long_as_a_cluster_is_away(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_AWAY_PAUSE", 0.0)
+    notes = played(job, monkeypatch, [away() for _ in range(20)])
+    assert notes[-1] == "21 starts"
+    assert "s: a cluster did not answer in time; trying again until it does" in notes
+
+
+@pytest.mark.parametrize("end", [{"once": True}, {"until_idle": 5.0}])
+def test_a_job_with_an_end_gives_up(job: Job, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any]) -> None:
+    job.options = JobOptions(**end)
+    monkeypatch.setattr(job, "_idle", lambda queries: False)
+    with pytest.raises(JobFailed, match="a cluster did not answer in time"):
+        played(job, monkeypatch, [away()])
+
+
+def test_a_job_that_is_asked_to_end_while_a_cluster_is_away_has_not_failed(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "finish", lambda query: True)
+    monkeypatch.setattr(job._stop, "wait", lambda seconds: job.stop() or True)
+    assert played(job, monkeypatch, [away()])[-1] == "1 starts"
+
+
+def test_a_source_that_does_not_get_on_is_named_with_its_reason(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(runner, "monotonic", lambda: now)
+    outage = job.outages["s"] = OutageLog(logging.getLogger("test"), "s: kafka", clock=lambda: now)
+    job._progressed["s"] = now
+    job.totals["s"].lag = 7
+    assert job.stalled() == []
+    now = 170.0
+    assert job.stalled() == ["s: 7 records wait, and nothing was written for 70 s"]
+    outage.failed("connection refused")
+    now = 175.0
+    assert job.stalled() == ["s: no answer for 5 s: connection refused"]
+    outage.worked()
+    job._heard(Progress(source="s", batch=1, counts={"n_in": 7}, seconds=0.1, lag=0, lost=0))
+    assert job.stalled() == []
 
 
 def test_a_start_that_fails_so_is_tried_again_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,14 @@ from penstock.config import MASK, Secret
 from penstock.contract.credentials import Client, Connection, options
 from penstock.errors import JobFailed
 
-__all__ = ["failure", "is_late_worker"]
+__all__ = ["failure", "is_away", "is_late_worker"]
 
 _MOST_TEXT: Final = 2000
 
 _LATE: Final = r"failed to connect back|waiting for the Python worker to connect back"
 """Spark gives a Python process that it starts ten seconds, and has no setting for it."""
+
+_AWAY: Final = "a cluster did not answer in time"
 
 _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     (
@@ -55,7 +57,7 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     ),
     (
         r"TimeoutException|DisconnectException|NetworkException|errors\.Unreachable",
-        "a cluster did not answer in time",
+        _AWAY,
         "start it, then run again: the checkpoint knows where to go on; penstock doctor",
     ),
 )
@@ -67,6 +69,11 @@ _NOISE: Final = re.compile(r"\s|Driver stacktrace|JVM stacktrace|===|Traceback|S
 def is_late_worker(exc: Exception) -> bool:
     """Say whether a query failed only because a Python process came up too slowly, as on a busy machine."""
     return re.search(_LATE, str(exc)) is not None
+
+
+def is_away(failed: JobFailed) -> bool:
+    """Say whether a query failed because a cluster was away for longer than its tasks wait."""
+    return failed.what == _AWAY
 
 
 def failure(exc: Exception, name: str, connections: Mapping[str, Connection]) -> JobFailed:

@@ -17,6 +17,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.outage import OutageLog
@@ -53,6 +54,8 @@ class _Ready:
     work: Work
     anew: bool
     """Whether the group's offsets belong to something else, and it was allowed to forget them."""
+    position: Offsets
+    """Where it begins."""
     is_empty: bool
     """Whether the topic held nothing when it was looked at."""
 
@@ -85,6 +88,7 @@ class LoopJob(Job):
             self.outages[name] = OutageLog(_log, f"{name}: {source.receive.server}")
             self._plan(source, LOOP, guarantee(LOOP, source, exactly_once=ready.work.exactly_once))
             self._begin(name)
+            self._watch_lag(name, source, ready.position, outage=None)
 
     def _prepare_one(self, source: Source) -> _Ready:
         chosen(LOOP, source, self.pipeline)
@@ -114,7 +118,8 @@ class LoopJob(Job):
             refuse_gap(lost, source.topic, f"group {group}")
         for note in (*promised(source, work, self.options), *_begins(source, group, marks, anew)):
             self._note(note)
-        return _Ready(work=work, anew=anew, is_empty=found.is_empty)
+        begin = found.earliest if anew else {**found.earliest, **position}
+        return _Ready(work=work, anew=anew, position=begin, is_empty=found.is_empty)
 
     def _is_other(self, changed: Sequence[Change], group: str) -> bool:
         """Say whether the marks are of another topic; refuse that unless it may begin anew."""
@@ -129,7 +134,7 @@ class LoopJob(Job):
         self.running = True
         self._busy = monotonic()
         try:
-            with _attentive():
+            with _attentive(), self._measured():
                 for loop in loops:
                     loop.start()
                 while any(loop.is_alive() for loop in loops):

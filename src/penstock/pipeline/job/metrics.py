@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Final
 
 from penstock import __version__
+from penstock.brokers.outage import OutageLog
 from penstock.errors import MissingExtra
 from penstock.pipeline.job.progress import Progress
 from penstock.pipeline.job.watcher import Watcher
@@ -22,7 +23,9 @@ _SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 
 class Metrics(Watcher):
     """The counters of one job, in a registry of their own."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = monotonic, outages: Mapping[str, OutageLog] | None = None
+    ) -> None:
         try:
             from prometheus_client import (
                 CollectorRegistry,
@@ -37,6 +40,7 @@ class Metrics(Watcher):
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
         self._clock = clock
+        self._outages = {} if outages is None else outages
         self._last: dict[str, float] = {}
         Info(f"{_PREFIX}_build", "What runs here.", registry=self.registry).info({"version": __version__})
         self._events = self._made(Counter, "events", "Events by what became of them.", ("source", "outcome"))
@@ -48,6 +52,13 @@ class Metrics(Watcher):
         )
         self._age = self._made(Gauge, "last_batch_age_seconds", "Since the last batch.", ("source",))
 
+        self._outage = self._made(
+            Gauge,
+            "outage_seconds",
+            "For how long the cluster of the source has not answered; 0 if it does.",
+            ("source",),
+        )
+
     def _made(self, kind: Any, name: str, doc: str, labels: tuple[str, ...], **options: Any) -> Any:
         return kind(f"{_PREFIX}_{name}", doc, labels, registry=self.registry, **options)
 
@@ -57,6 +68,8 @@ class Metrics(Watcher):
         self._lost.labels(source)
         self._lag.labels(source)
         self._age.labels(source).set_function(lambda: self._clock() - self._last[source])
+        if source in self._outages:
+            self._outage.labels(source).set_function(lambda: self._outages[source].seconds)
         for counter in COUNTERS:
             self._events.labels(source, _outcome(counter))
 
@@ -68,6 +81,10 @@ class Metrics(Watcher):
         self._seconds.labels(progress.source).observe(progress.seconds)
         self._lag.labels(progress.source).set(progress.lag)
         self._last[progress.source] = self._clock()
+
+    def lag(self, source: str, records: int) -> None:
+        """Take what was measured."""
+        self._lag.labels(source).set(records)
 
     def lost(self, source: str, records: int) -> None:
         """Count records that are gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock.brokers.kafka_offsets import Offsets
@@ -52,6 +52,8 @@ class Prepared:
     """What the fused engine knows of the checkpoint; it stays with it, whoever uses it."""
     work: Work | None = None
     """What the workers of the fused engine are told; None: the columns engine runs."""
+    position: Offsets = field(default_factory=dict)
+    """Where the next batch begins."""
     lost: int = 0
     """Records that were deleted since the checkpoint was written, if the engine does not count them."""
     notes: tuple[str, ...] = ()
@@ -113,7 +115,8 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
     checkpoint = Checkpoint(folder=Path(pipeline.checkpoint).absolute() / source.name)
     notes = (*_compare(source, found, checkpoint, settings, clusters), *_without_group(source, group))
     query, policy = _query(source, checkpoint, found, engine), settings.on_data_loss or pipeline.on_data_loss
-    lost = gap(_position(source, checkpoint, query, clusters), found.earliest)
+    position = _position(source, checkpoint, query, clusters)
+    lost = gap(position, found.earliest)
     if lost and policy == "stop":
         refuse_gap(lost, source.topic, str(checkpoint.folder))
     work = None
@@ -134,6 +137,7 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
         group=group,
         query=query,
         work=work,
+        position=position or found.earliest,
         lost=0 if work else lost,
         notes=notes,
     )

@@ -19,9 +19,10 @@ from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.job.checkpoint import locked
 from penstock.pipeline.job.choice import COLUMNS, FUSED
-from penstock.pipeline.job.failure import failure, is_late_worker
+from penstock.pipeline.job.failure import failure, is_away, is_late_worker
 from penstock.pipeline.job.gateways import Gateways
 from penstock.pipeline.job.groups import Committer
+from penstock.pipeline.job.lag import LagMonitor
 from penstock.pipeline.job.offsets import advanced, gap
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared, prepare, refreshed
@@ -46,7 +47,11 @@ _JAVA_SECONDS: Final = 15.0
 _MOST_STARTS: Final = 6
 _LONGEST_PAUSE: Final = 20.0
 _COMMIT_SECONDS: Final = 10.0
-"""For the answer to a commit that only operators look at."""
+"""For the answer to what only operators look at: commits, measurements of the lag."""
+_STALLED_SECONDS: Final = 60.0
+"""A source with records that wait is stalled when nothing was written for so long."""
+_AWAY_PAUSE: Final = 5.0
+"""Seconds before a query is started again whose cluster was away."""
 _LAST_WORDS: Final = 10.0
 """How long to wait for what Spark still has to tell of a query that has ended."""
 
@@ -73,6 +78,13 @@ class Planned:
 
 class _LateWorker(JobFailed):
     """A query that can be started again: nothing but time was missing."""
+
+    def __init__(self, failed: JobFailed) -> None:
+        super().__init__(failed.what, where=failed.where, why=failed.why, next=failed.next)
+
+
+class _Away(JobFailed):
+    """A query that can be started again: its tasks did not wait as long as a cluster was away."""
 
     def __init__(self, failed: JobFailed) -> None:
         super().__init__(failed.what, where=failed.where, why=failed.why, next=failed.next)
@@ -111,6 +123,9 @@ class Job:
         self._gateways = Gateways()
         self._prepared: dict[str, Prepared] = {}
         self._committers: dict[str, Committer] = {}
+        self._monitors: dict[str, LagMonitor] = {}
+        self._progressed: dict[str, float] = {}
+        """When a batch of a source was last written."""
         self._told: SimpleQueue[Progress | str] = SimpleQueue()
         self._ended: set[str] = set()
         self._earliest: dict[str, Offsets] = {}
@@ -155,8 +170,10 @@ class Job:
         self._prepared = {each.source.name: each for each in prepared}
         for name, each in self._prepared.items():
             self.totals[name] = Totals()
+            self.outages[name] = OutageLog(_log, f"{name}: {each.source.receive.server}")
             self._plan(each.source, FUSED if each.work else COLUMNS, each.promise)
             self._begin(name)
+            self._watch_lag(name, each.source, each.position, outage=self.outages[name])
             if each.group is not None:
                 receive = each.source.receive
                 admin = self._clusters.new(receive.server, receive.connection, timeout=_COMMIT_SECONDS)
@@ -164,6 +181,40 @@ class Job:
             for note in each.notes:
                 self._note(note)
             self._count_lost(name, each.lost)
+
+    def _watch_lag(self, name: str, source: Source, position: Offsets, *, outage: OutageLog | None) -> None:
+        receive = source.receive
+        client = self._clusters.new(receive.server, receive.connection, timeout=_COMMIT_SECONDS)
+
+        def measured(records: int) -> None:
+            self.totals[name].lag = records
+            self._each(lambda watcher: watcher.lag(name, records))
+
+        self._monitors[name] = LagMonitor(client, source.topic, position, measured, outage=outage)
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        """Let the lag of all sources be measured."""
+        now = monotonic()
+        for name, monitor in self._monitors.items():
+            self._progressed[name] = now
+            monitor.start()
+        try:
+            yield
+        finally:
+            for monitor in self._monitors.values():
+                monitor.close()
+
+    def stalled(self) -> list[str]:
+        """Say which sources do not get on, and why; nothing if all do."""
+        now, found = monotonic(), []
+        for name, totals in self.totals.items():
+            outage, idle = self.outages[name], now - self._progressed.get(name, now)
+            if outage.reason is not None:
+                found.append(f"{name}: no answer for {outage.seconds:.0f} s: {outage.reason}")
+            elif totals.lag and idle > _STALLED_SECONDS:
+                found.append(f"{name}: {totals.lag} records wait, and nothing was written for {idle:.0f} s")
+        return found
 
     def _plan(self, source: Source, engine: str, guarantee: str) -> None:
         self.plan += (Planned(route.name, source.name, engine, guarantee) for route in source.routes)
@@ -176,7 +227,7 @@ class Job:
         heard = listener(topics, self._told.put, self._told.put)
         spark.streams.addListener(heard)
         try:
-            with self._outliving_java():
+            with self._outliving_java(), self._measured():
                 self._run(spark)
         finally:
             self.running = False
@@ -275,11 +326,14 @@ class Job:
             if self._prepared[name].schemas.learn(str(exc)):
                 return True, None if self._stop.is_set() else UnknownSchemas(name, ())
             problem = failure(exc, name, self._prepared[name].source.connections)
-            return True, _LateWorker(problem) if is_late_worker(exc) else problem
+            if is_late_worker(exc):
+                return True, _LateWorker(problem)
+            is_daemon = not self.options.once and self.options.until_idle is None
+            return True, _Away(problem) if is_daemon and is_away(problem) else problem
 
     def _failure_of(self, problem: PipelineError | None) -> PipelineError | None:
         """Give what ends the job; a query that could start again is no failure if the end was asked for."""
-        could_go_on = isinstance(problem, (UnknownSchemas, _LateWorker))
+        could_go_on = isinstance(problem, (UnknownSchemas, _LateWorker, _Away))
         return None if could_go_on and self._stop.is_set() else problem
 
     def _goes_on_after(self, name: str, problem: PipelineError | None) -> bool:
@@ -287,6 +341,9 @@ class Job:
         if isinstance(problem, UnknownSchemas):
             self._prepared[name] = refreshed(self._prepared[name], self.pipeline)
             return True
+        if isinstance(problem, _Away):
+            self._note(f"{name}: {problem.what}; trying again until it does")
+            return not self._stop.wait(_AWAY_PAUSE)
         return isinstance(problem, _LateWorker) and self._tries_again(name)
 
     def _tries_again(self, name: str) -> bool:
@@ -341,6 +398,9 @@ class Job:
         totals.lag = progress.lag
         self._busy = monotonic()
         self._late.pop(progress.source, None)
+        self._progressed[progress.source] = self._busy
+        if progress.source in self._monitors:
+            self._monitors[progress.source].position = progress.end
         if progress.source in self._committers:
             self._committers[progress.source].commit(progress.end)
         self._each(lambda watcher: watcher.batch(progress))

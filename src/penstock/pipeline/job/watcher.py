@@ -16,6 +16,9 @@ class Watcher:
     def batch(self, progress: Progress) -> None:
         """A batch is written."""
 
+    def lag(self, source: str, records: int) -> None:
+        """So many records wait, measured between batches."""
+
     def lost(self, source: str, records: int) -> None:
         """Records are gone that were not read."""
 

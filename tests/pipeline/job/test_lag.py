@@ -1,0 +1,74 @@
+"""The lag of a job is measured beside it, and so is whether its cluster answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from penstock.brokers.outage import OutageLog
+from penstock.errors import Unreachable
+from penstock.pipeline.job.lag import LagMonitor
+from penstock.pipeline.job.metrics import Metrics
+
+
+class Client:
+    """Tells where a topic ends, or is away."""
+
+    def __init__(self) -> None:
+        self.end = 10
+        self.is_away = False
+        self.asked = 0
+
+    def latest(self, topic: str) -> dict[int, int]:
+        self.asked += 1
+        if self.is_away:
+            raise Unreachable("cannot reach kafka")
+        return {0: self.end}
+
+
+def until(check: Callable[[], bool]) -> None:
+    end = monotonic() + 20
+    while not check():
+        assert monotonic() < end
+        sleep(0.002)
+
+
+def test_lag_grows_while_no_batch_is_written_and_an_outage_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client: Any = Client()
+    lags: list[int] = []
+    outage = OutageLog(logging.getLogger("test"), "s: kafka")
+    monitor = LagMonitor(client, "t", {0: 4}, lags.append, outage=outage, period=0.002)
+    with caplog.at_level(logging.INFO):
+        monitor.start()
+        until(lambda: 6 in lags)
+        client.end = 1_000
+        until(lambda: 996 in lags)
+        monitor.position = {0: 1_000}
+        until(lambda: lags[-1] == 0)
+        client.is_away = True
+        until(lambda: outage.reason is not None)
+        asked = client.asked
+        until(lambda: client.asked > asked + 5)
+        client.is_away = False
+        until(lambda: outage.reason is None)
+        monitor.close()
+    assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_metrics_tell_the_lag_and_the_outage_of_a_source() -> None:
+    now = 0.0
+    outage = OutageLog(logging.getLogger("test"), "s: kafka", clock=lambda: now)
+    metrics = Metrics(outages={"s": outage})
+    metrics.begin("s")
+    metrics.lag("s", 42)
+    outage.failed("connection refused")
+    now = 7.0
+    told = metrics.text().decode()
+    assert 'penstock_pipeline_lag{source="s"} 42.0' in told
+    assert 'penstock_pipeline_outage_seconds{source="s"} 7.0' in told
