@@ -18,7 +18,7 @@ import pytest
 from penstock.cli import dev as dev_module
 from penstock.cli.app import main
 from penstock.cli.dev import _context
-from penstock.config import load, write_context
+from penstock.config import DEV_FILE, load, write_context
 from penstock.contract.connections import connect
 from penstock.contract.servers import Server
 from penstock.embedded import supervisor
@@ -225,6 +225,25 @@ def test_servers_that_no_context_can_name_are_ended(
     monkeypatch.setattr(dev_module, "write_context", write)
     assert main(["dev", "up", "kafka"]) == 143
     assert ended == [True]
+
+
+def test_down_in_another_folder_removes_the_context_that_up_has_written(
+    isolated_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dev_module, "fetch", lambda names: None)
+    monkeypatch.setattr(supervisor, "up", lambda options: supervisor.State(pid=1, ready=True))
+    monkeypatch.setattr(supervisor, "down", lambda: True)
+    supervisor.home().mkdir(parents=True)  # as the real one does
+    for name in ("one", "two"):
+        (isolated_home / name / ".git").mkdir(parents=True)
+    monkeypatch.chdir(isolated_home / "one")
+    assert main(["dev", "up", "kafka"]) == 0
+    written = isolated_home / "one" / DEV_FILE
+    assert "dev:" in written.read_text()
+    monkeypatch.chdir(isolated_home / "two")
+    assert main(["dev", "down"]) == 0
+    assert "dev:" not in written.read_text()
+    assert main(["dev", "down"]) == 0
 
 
 def test_logs_of_nothing(isolated_home: Path, capsys: pytest.CaptureFixture[str]) -> None:

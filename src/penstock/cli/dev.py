@@ -69,6 +69,7 @@ def up(
         state = supervisor.up(options)
     try:
         write_context(_dev_file(), "dev", _context(state))
+        _where_written().write_text(str(_dev_file().resolve()), encoding="utf-8")
     except BaseException:  # servers that no context names would be found by nobody
         supervisor.down()
         raise
@@ -86,6 +87,9 @@ def down() -> None:
     with output.progress("stopping"):
         was_running = supervisor.down()
     remove_context(_dev_file(), "dev")
+    if _where_written().exists():  # `up` may have been called in the folder of another project
+        remove_context(Path(_where_written().read_text(encoding="utf-8")), "dev")
+        _where_written().unlink()
     output.talk("the development servers are down" if was_running else "no development servers were running")
 
 
@@ -156,6 +160,13 @@ def _installed() -> list[str]:
         return list(SERVERS)
     output.talk("without the gateway, which is not installed; next: pip install 'penstock[gateway]'")
     return [name for name in SERVERS if name != "gateway"]
+
+
+def _where_written() -> Path:
+    """Give the file that names the one into which `up` has written the context."""
+    from penstock.embedded import supervisor
+
+    return supervisor.home() / "context-file"
 
 
 def _dev_file() -> Path:
