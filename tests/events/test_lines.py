@@ -85,3 +85,52 @@ def test_a_line_that_is_no_record(line: dict[str, Any]) -> None:
 def test_a_line_that_is_no_json_object(text: bytes) -> None:
     with pytest.raises(UsageError):
         read_line(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"partition": -5},
+        {"partition": 2**31},
+        {"offset": -1},
+        {"offset": 10**30},
+        {"timestamp": -2},
+        {"timestamp": 2**63},
+        {"ts": 10**30},
+        {"key": {"base64": "%%%"}},
+        {"key": {"foo": 1}},
+        {"value": {"base64": "AA"}},
+        {"headers": [["a", {"base64": "%%%"}]]},
+        {"headers": 0},
+        {"headers": ""},
+        {"headers": ["a"]},
+    ],
+)
+def test_a_record_of_kafka_that_cannot_be(line: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        read_kafka({"value": "x", **line})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"key": {"foo": 1}},
+        {"key": {"base64": "%%%"}},
+        {"key": {"base64": None}},
+        {"key": {"base64": "AA==", "more": 1}},
+        {"ordering_key": {"base64": "%%%"}},
+        {"payload": {"base64": "A"}},
+        {"event_time": -1},
+        {"event_time": 2**64},
+        {"properties": False},
+    ],
+)
+def test_a_message_of_pulsar_that_cannot_be(line: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        read_pulsar({"payload": "x", **line})
+
+
+def test_the_ends_of_the_ranges_are_taken() -> None:
+    record = read_kafka({"partition": 2**31 - 1, "offset": 2**63 - 1, "timestamp": -1})
+    assert (record.partition, record.offset, record.timestamp) == (2**31 - 1, 2**63 - 1, -1)
+    assert read_kafka({"partition": 0, "offset": 0, "ts": 0}).offset == 0

@@ -37,14 +37,12 @@ class CloudEvent:
     A reader at the level `lenient` may give an event that breaks rules; its report says which.
     """
 
-    __slots__ = ("_data", "_index", "_parsed", "_sound", "_texts", "_types")
+    __slots__ = ("_data", "_index", "_sound", "_texts", "_types")
     _index: Mapping[str, int]
     """Where in `_texts` an attribute stands; shared by all events whose names came in the same order."""
     _texts: tuple[str, ...]
     _types: Types
     _data: Data
-    _parsed: JsonValue
-    """The JSON value of bytes, once it was asked for; `absent` before."""
     _sound: bool
     """Whether the rules of core are known to hold."""
 
@@ -59,7 +57,6 @@ class CloudEvent:
         self._texts = tuple(texts.values())
         self._types = types
         self._data = data
-        self._parsed = absent
         self._sound = True
 
     @classmethod
@@ -207,15 +204,13 @@ class CloudEvent:
         return self._data is not absent and media_type is not None and is_json(media_type)
 
     def json(self) -> JsonValue:
-        """Give the data as a JSON value, parsed once; InvalidEvent if it is no JSON or absent."""
+        """Give the data as a JSON value; InvalidEvent if it is no JSON or absent.
+
+        Each call gives a value of its own, so keep it: to edit it changes nothing of the event.
+        """
         data = self._data
         if type(data) is Json:
             return data.value
-        if self._parsed is absent:
-            self._parsed = self._parse(data)
-        return self._parsed
-
-    def _parse(self, data: Data) -> JsonValue:
         media_type = self.get("datacontenttype")
         if type(data) is bytes and media_type is not None and is_json(media_type):
             return parse_json(data)
@@ -265,7 +260,6 @@ def shaped(index: Mapping[str, int], texts: tuple[str, ...], data: Data) -> Clou
     event._texts = texts
     event._types = NO_TYPES
     event._data = data
-    event._parsed = absent
     event._sound = True
     return event
 
@@ -279,6 +273,8 @@ def _canonical(attributes: Mapping[str, AttributeValue]) -> tuple[dict[str, str]
             texts[name] = value
         else:
             texts[name], kind = canonical(name, value)
+            if kind is AttributeType.STRING:
+                continue
             if CORE.get(name, kind) is not kind:
                 raise InvalidEvent(
                     f"{name} is a {CORE[name].value}, not a {kind.value}",

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from penstock.errors import CannotEncode, InvalidEvent
-from penstock.events.jsontext import JsonValue, dumps, loads, member_span
+from penstock.events.jsontext import JsonValue, copied, dumps, loads, member_span
 
 __all__ = ["Absent", "Data", "Json", "absent", "json_of", "parse_json"]
 
@@ -52,18 +52,23 @@ class Json:
     >>> Json({"total": 10.5}).raw
     b'{"total":10.5}'
 
-    The value is shared, not copied: do not modify it.
+    It does not change: it is written when it is made, and `value` gives objects of its own each time.
     """
 
-    __slots__ = ("_envelope", "_raw", "_value")
+    __slots__ = ("_envelope", "_raw", "_value", "was_made")
     _envelope: bytes | None
     _raw: bytes | None
     _value: JsonValue
+    """What was read, until somebody has got it; `absent` then, and if it was made here."""
+    was_made: bool
+    """Whether it was made here, so that there is no original text to be kept."""
 
     def __init__(self, value: JsonValue) -> None:
-        self._value = value
-        self._raw = None
+        """Take a value; CannotEncode if JSON cannot hold it (NaN, infinity, other types)."""
+        self._raw = _written(value)
+        self._value = absent
         self._envelope = None
+        self.was_made = True
 
     @classmethod
     def parse(cls, raw: bytes) -> Json:
@@ -72,32 +77,25 @@ class Json:
 
     @property
     def value(self) -> JsonValue:
-        """The value as Python objects."""
-        return self._value
-
-    @property
-    def was_made(self) -> bool:
-        """Whether it was made here, so that there is no original text to be kept."""
-        return self._raw is None and self._envelope is None
+        """The value as Python objects, which may be changed: each call gives its own."""
+        value = self._value
+        if value is absent:
+            return loads(self.raw)
+        if self._raw is None and self._envelope is None:
+            return copied(value)
+        self._value = absent  # the first who asks gets what was parsed, the next a value that is parsed anew
+        return value
 
     @property
     def raw(self) -> bytes:
         """The JSON text: as received, or compact if it was made here."""
-        if self._raw is not None:
-            return self._raw
-        if self._envelope is not None:
+        if self._raw is None and self._envelope is not None:
             self._raw = member_span(self._envelope, "data")
             self._envelope = None
-            return self._raw
-        try:
-            return dumps(self._value)  # not kept: it is cheap to write and costs memory
-        except ValueError as exc:
-            raise CannotEncode(
-                f"data cannot be written as JSON: {exc}", where="data", why="RFC 8259"
-            ) from exc
+        return self._raw if self._raw is not None else _written(self._value)
 
     def _canonical(self) -> str:
-        return json.dumps(self._value, sort_keys=True)
+        return json.dumps(loads(self.raw) if self._value is absent else self._value, sort_keys=True)
 
     def __eq__(self, other: object) -> bool:
         return self._canonical() == other._canonical() if isinstance(other, Json) else NotImplemented
@@ -107,21 +105,32 @@ class Json:
 
     def __reduce__(self) -> tuple[object, ...]:
         # The envelope holds much more than the value: only the bytes of the value go along.
-        return json_of, (self._value, None if self.was_made else self.raw, None)
+        return json_of, (self._value, self.raw, None, self.was_made)
 
     def __repr__(self) -> str:
-        return f"Json({self._value!r})"
+        return f"Json({self.value!r})"
 
 
-def json_of(value: JsonValue, raw: bytes | None, envelope: bytes | None) -> Json:
+def _written(value: JsonValue) -> bytes:
+    try:
+        return dumps(value)
+    except ValueError as exc:
+        raise CannotEncode(f"data cannot be written as JSON: {exc}", where="data", why="RFC 8259") from exc
+
+
+def json_of(
+    value: JsonValue, raw: bytes | None, envelope: bytes | None, was_made: bool | None = None
+) -> Json:
     """Take a value and the text that it was read from, or the object whose member `data` it is.
 
-    Out of an envelope the bytes of the value are cut when they are asked for.
+    Out of an envelope the bytes of the value are cut when they are asked for. With neither of the two the
+    text was ambiguous, and the value is written anew.
     """
     found = new(Json)
     found._value = value
     found._raw = raw
     found._envelope = envelope
+    found.was_made = raw is None and envelope is None if was_made is None else was_made
     return found
 
 

@@ -21,6 +21,7 @@ from penstock.events.event_json import as_json
 from penstock.events.event_mapping import cloudevent_of, foreign, headers_of, updated
 from penstock.events.event_rules import findings
 from penstock.events.event_type import SPLIT_HEADERS, EventType
+from penstock.events.jsontext import copied
 from penstock.events.reading import Finding, Level, Severity
 from penstock.events.timestamp import read_timestamp, write_timestamp
 
@@ -306,7 +307,7 @@ class Event:
 
     def attribute(self, key: str) -> Any:
         """GetAttribute: one attribute, or one inside another by `outer.inner`; None if absent."""
-        return at(self.attributes(), key)
+        return self._own(at(self._attributes(), key))
 
     def attribute_bytes(self, key: str) -> bytes | None:
         """GetAttributeByteSlice: bytes, or text as UTF-8; InvalidEvent for anything else."""
@@ -323,11 +324,21 @@ class Event:
     def attributes(self, prefix: str = "") -> Mapping[str, Any]:
         """GetAttributes: all, or those under a branch: members of `prefix`, names that start with `prefix.`.
 
-        They are given as structured attributes, or decoded from the body by its content type, once.
+        They are given as structured attributes, or decoded from the body by its content type, once. To edit
+        what was decoded changes nothing of the event.
         """
+        found = under(self._attributes(), prefix) if prefix else self._attributes()
+        if self._given is not None:
+            return found
+        return MappingProxyType({name: self._own(value) for name, value in found.items()})
+
+    def _own(self, value: Any) -> Any:
+        return value if self._given is not None else copied(value)
+
+    def _attributes(self) -> Mapping[str, Any]:
         if self._decoded is None:
             self._decoded = self._decode()
-        return under(self._decoded, prefix) if prefix else self._decoded
+        return self._decoded
 
     def _decode(self) -> Mapping[str, Any]:
         if self._body is None:

@@ -1,8 +1,8 @@
 """JSON text, exactly (RFC 8259): what the fast parsers hide is an error here.
 
 Duplicate members, NaN, invalid UTF-8, lone surrogates, a byte order mark, trailing text and
-nesting beyond 200 levels (250 in compact text) are refused; integers of any size survive. A number beyond the
-range of a double reads as infinity, as it does everywhere in Python; its bytes are kept.
+nesting beyond 200 levels (250 in compact text) are refused; integers of up to 4300 digits are exact. A number
+beyond the range of a double, and a longer integer, reads as infinity; its bytes are kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import jiter
 import orjson
 
-__all__ = ["JsonValue", "dumps", "loads", "member_span"]
+__all__ = ["JsonValue", "copied", "dumps", "loads", "member_span"]
 
 JsonValue = Any
 """None, bool, int, float, str, list or dict with str keys."""
@@ -38,12 +38,43 @@ def loads(raw: bytes) -> JsonValue:
                 return value
         except (ValueError, TypeError):
             pass  # jiter says why, or knows better
-    return _parse(raw, allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True)
+    return _exactly(raw, catch_duplicate_keys=True)
+
+
+def _exactly(raw: bytes, catch_duplicate_keys: bool) -> JsonValue:
+    try:
+        return _parse(raw, allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=catch_duplicate_keys)
+    except ValueError:
+        shorter = _LONG_INTEGER.sub(_beyond, raw)
+        if shorter == raw:
+            raise
+    return _parse(shorter, allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=catch_duplicate_keys)
+
+
+# Python makes no integer of more digits, because that takes time by their square. A string comes first, so
+# that digits inside of one are left alone; a number that begins with 0 is an error for the parser to tell.
+_LONG_INTEGER = re.compile(rb'"(?:[^"\\]|\\.)*+"|(-?)[1-9][0-9]{4300,}+(?![.eE])', re.DOTALL)
+
+
+def _beyond(match: re.Match[bytes]) -> bytes:
+    return match[0] if match[1] is None else match[1] + b"1e999"
 
 
 def loads_last_wins(raw: bytes) -> JsonValue:
     """Parse as `loads`, but let the last of several equal members win (for `lenient`)."""
-    return _parse(raw, allow_inf_nan=False, cache_mode="keys")
+    return _exactly(raw, catch_duplicate_keys=False)
+
+
+def copied(value: JsonValue) -> JsonValue:
+    """Give a value with objects and arrays of its own; it comes from `loads`, so its depth is bounded."""
+    if type(value) is dict:
+        return {name: copied(each) if type(each) in _CONTAINERS else each for name, each in value.items()}
+    if type(value) is list:
+        return [copied(each) if type(each) in _CONTAINERS else each for each in value]
+    return value
+
+
+_CONTAINERS = frozenset({dict, list})
 
 
 def dumps(value: JsonValue) -> bytes:

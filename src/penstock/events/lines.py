@@ -26,6 +26,7 @@ __all__ = ["read_http", "read_kafka", "read_line", "read_pulsar", "write_record"
 Line = Mapping[str, Any]
 _ORIGIN = ("topic", "partition", "offset", "timestamp")
 _BASE64 = "base64"
+_INT32, _INT64 = range(2**31), range(2**63)
 
 
 def read_line(text: bytes) -> Line:
@@ -51,9 +52,10 @@ def read_kafka(line: Line) -> KafkaRecord:
         key=_bytes(line.get("key"), "key"),
         headers=tuple((name, _bytes(item, name)) for name, item in _pairs(line, "headers")),
         topic=_of(line, "topic", str),
-        partition=_of(line, "partition", int),
-        offset=_of(line, "offset", int),
-        timestamp=_of(line, "timestamp" if "timestamp" in line else "ts", int),
+        partition=_number(line, "partition", _INT32),
+        offset=_number(line, "offset", _INT64),
+        # -1 is Kafka's own word for a record without a time.
+        timestamp=_number(line, "timestamp" if "timestamp" in line else "ts", range(-1, 2**63)),
     )
 
 
@@ -61,13 +63,15 @@ def read_pulsar(line: Line) -> PulsarMessage:
     """Read a Pulsar message."""
     key = line.get("key")
     flagged = isinstance(key, dict)
+    if flagged:
+        _bytes(key, "key")  # it is kept as base64, which it has to be
     return PulsarMessage(
         payload=_bytes(line.get("payload"), "payload"),
-        key=str(key.get(_BASE64)) if isinstance(key, dict) else _of(line, "key", str),
+        key=key[_BASE64] if isinstance(key, dict) else _of(line, "key", str),
         key_is_base64=flagged,
         ordering_key=_bytes(line.get("ordering_key"), "ordering_key"),
         properties=tuple((name, _string(value, name)) for name, value in _pairs(line, "properties")),
-        event_time=_of(line, "event_time", int),
+        event_time=_number(line, "event_time", range(2**64)),
         topic=_of(line, "topic", str),
     )
 
@@ -132,7 +136,8 @@ def _string(value: Any, name: str) -> str:
 
 def _pairs(line: Line, member: str) -> list[tuple[str, Any]]:
     """Read pairs from a list of pairs, from kcat's flat list, or from an object."""
-    given = line.get(member) or []
+    given = line.get(member)
+    given = [] if given is None else given
     if isinstance(given, dict):
         return list(given.items())
     if isinstance(given, list) and given and all(item is None or isinstance(item, str) for item in given):
@@ -151,3 +156,10 @@ def _of(line: Line, name: str, kind: type) -> Any:
     if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
         return value
     raise UsageError(f"{name} is not a {kind.__name__}")
+
+
+def _number(line: Line, name: str, bounds: range) -> int | None:
+    value = _of(line, name, int)
+    if value is None or value in bounds:
+        return value  # type: ignore[no-any-return]
+    raise UsageError(f"{name} is out of range", next=f"give {bounds.start} to {bounds.stop - 1}")

@@ -92,6 +92,8 @@ def write_timestamp(moment: datetime) -> str:
     if offset % timedelta(minutes=1):
         raise ValueError("RFC 3339 has no offsets with seconds")
     text = moment.isoformat()
+    if type(moment) is not datetime:
+        _parts(text)  # a subclass writes what it likes
     return text[:-6] + "Z" if text.endswith("+00:00") else text
 
 

@@ -12,14 +12,15 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
+from uuid import UUID
 
 from penstock.errors import InvalidEvent
 from penstock.events.timestamp import read_timestamp, write_timestamp
 
 __all__ = ["AttributeType", "AttributeValue", "canonical", "native"]
 
-AttributeValue = str | int | bool | bytes | datetime
-"""What a caller may give as the value of an attribute."""
+AttributeValue = str | int | bool | bytes | datetime | UUID
+"""What a caller may give as the value of an attribute, subclasses and scalars of numpy included."""
 
 
 class AttributeType(Enum):
@@ -81,6 +82,24 @@ _WRITERS: dict[type, tuple[AttributeType, Callable[..., str]]] = {
     datetime: (AttributeType.TIMESTAMP, write_timestamp),
 }
 
+_BASES: tuple[tuple[type, Callable[..., object]], ...] = (
+    (str, str.__str__),  # of an enumeration its value, as its base class has it
+    (int, int.__int__),
+    (bytes, bytes),
+    (UUID, str),
+)
+"""Types of which subclasses are taken, and how one becomes a value of the type itself."""
+
+
+def _plain(value: object) -> object:
+    """Give a value of a subclass, a scalar of numpy or a UUID as a type of `_WRITERS`; else itself."""
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+        value = value.item()
+    if type(value) in _WRITERS or isinstance(value, datetime):
+        return value
+    return next((convert(value) for base, convert in _BASES if isinstance(value, base)), value)
+
+
 READERS: dict[AttributeType, Callable[[str], AttributeValue]] = {
     AttributeType.STRING: str,
     AttributeType.INTEGER: read_integer,
@@ -95,8 +114,10 @@ READERS: dict[AttributeType, Callable[[str], AttributeValue]] = {
 def canonical(name: str, value: object) -> tuple[str, AttributeType]:
     """Give the canonical text of a native value, and the type it declares."""
     try:
-        kind, write = _WRITERS[type(value)]
-        return write(value), kind
+        plain = value if type(value) in _WRITERS else _plain(value)
+        # A subclass of datetime writes itself: pandas has nanoseconds.
+        kind, write = _WRITERS[datetime if isinstance(plain, datetime) else type(plain)]
+        return write(plain), kind
     except KeyError:
         what = f"{type(value).__name__} is not a type of CloudEvents"
     except ValueError as exc:
@@ -105,7 +126,7 @@ def canonical(name: str, value: object) -> tuple[str, AttributeType]:
         f"attribute {name}: {what}",
         attribute=name,
         clause="core, Type System",
-        fix="give a str, bool, int of 32 bits, bytes, or a datetime with an offset",
+        fix="give a str, bool, int of 32 bits, bytes, UUID, or a datetime with an offset",
     )
 
 

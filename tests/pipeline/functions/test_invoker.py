@@ -109,9 +109,11 @@ def test_what_a_function_sees(invoker: Make, routed: MakeRouted) -> None:
     assert (event.get("list"), event.get("listid")) == ("class=list;kind=records", "r/orders/3/5+1")
 
 
-def test_a_body_is_parsed_once_whoever_asks(invoker: Make, routed: MakeRouted) -> None:
+def test_attributes_are_parsed_once_and_json_gives_a_value_of_its_own(
+    invoker: Make, routed: MakeRouted
+) -> None:
     results = invoker("counts_parses")([routed(n, {"a": 1, "b": n}) for n in range(3)])
-    assert [result.events[0].integer("parses") for result in results] == [1, 1, 1]
+    assert [result.events[0].integer("parses") for result in results] == [2, 2, 2]
     assert results[2].events[0].get("asked") == "(1, 2, 1)"
 
 
@@ -148,7 +150,7 @@ MISDEEDS = {
     "end": ("function-exit", "ended with exit code 3"),
     "die": ("function-exit", "ended by SIGABRT"),
     "return an object": ("function-result", "returned object for record 0"),
-    "emit what is no JSON": ("function-result", "cannot be written as JSON"),
+    "emit what is no JSON": ("function-error", "cannot be written as JSON"),
     "break a rule": ("function-result", "'Not-Legal' is not legal"),
     "flood": ("function-output", "bytes of output; the limit is 1048576"),
     "forge": ("function-exit", "its answer cannot be read"),

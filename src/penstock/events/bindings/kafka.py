@@ -7,11 +7,18 @@ header is refused by `strict`, the last one wins in `lenient`; a null header is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from penstock.errors import CannotEncode, EventError, InternalError, InvalidEvent, NotACloudEvent
+from penstock.errors import (
+    CannotEncode,
+    EventError,
+    InternalError,
+    InvalidEvent,
+    NotACloudEvent,
+    UsageError,
+)
 from penstock.events.bindings.key import KeyMapper, as_bytes
 from penstock.events.cloudevent import CloudEvent, shaped
 from penstock.events.content import Json, absent
@@ -33,7 +40,7 @@ from penstock.events.reading import Finding, Level, Mode, Reading, Severity
 from penstock.events.rules import is_sound
 from penstock.events.shapes import Shapes
 from penstock.events.types import AttributeType
-from penstock.record import Headers, KafkaRecord
+from penstock.record import Header, Headers, KafkaRecord
 
 __all__ = ["KafkaBinding", "event_of"]
 
@@ -67,7 +74,7 @@ class KafkaBinding:
     """Also read `ce-` names, which one SDK wrote until 2024."""
     sniff: bool = False
     """Take a JSON object that looks like an event as one, without any header of ours (1.3, 3.3.1)."""
-    types: Mapping[str, AttributeType] = field(default_factory=dict)
+    types: Mapping[str, AttributeType] = field(default_factory=dict, hash=False)
     """Declared types of extensions, because headers carry text only."""
     formats: Formats = FORMATS
 
@@ -129,17 +136,17 @@ class KafkaBinding:
         return spelled == CONTENT_TYPE or spelled.startswith((PREFIX, DASH) if self.dash else PREFIX)
 
     def encode(
-        self, event: CloudEvent, *, key: bytes | str | None = None, headers: Headers = ()
+        self, event: CloudEvent, *, key: bytes | str | None = None, headers: Iterable[Header] = ()
     ) -> KafkaRecord:
-        """Write one event; `key` and foreign `headers` travel beside it."""
+        """Write one event; `key` and foreign `headers`, pairs of name and bytes or None, travel beside it."""
         # Kafka 3.1: the key of the user by default; a mapper is opt-in and does not change the event.
         if key is None and self.key_mapper is not None:
             key = self.key_mapper(event)
         encode = _encode_binary if self.mode is _BINARY else _ENCODERS[self.mode]
         value, own = encode(self, event)
-        return KafkaRecord(
-            value=value, key=key if key is None else as_bytes(key), headers=own + headers if headers else own
-        )
+        if headers:
+            own += headers if type(headers) is tuple else _pairs(headers)
+        return KafkaRecord(value=value, key=key if key is None else as_bytes(key), headers=own)
 
     def _plain(self, record: KafkaRecord) -> CloudEvent | None:
         """Read a record in which all is plain and valid; None sends it the thorough way."""
@@ -212,6 +219,19 @@ _shapes = Shapes(lambda name: known.get(name, ""))
 _shape_of = _shapes.by_names.get
 _opaque: set[str | None] = {None}
 """Valid content types of binary mode seen so far; bounded, because they come from outside."""
+
+
+def _pairs(headers: Iterable[Header]) -> Headers:
+    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        match pair:
+            case (str(), bytes() | None):
+                continue
+            case _:
+                raise UsageError(
+                    f"{pair!r:.60} is not a header", next="give pairs of a name and bytes or None"
+                )
+    return pairs
 
 
 def _learn_opaque(media_type: str | None) -> None:

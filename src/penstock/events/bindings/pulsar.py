@@ -8,12 +8,12 @@ without any marker (A8) only where asked for. No data is a null payload, which i
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
-from penstock.errors import CannotEncode, EventError, InvalidEvent, NotACloudEvent
+from penstock.errors import CannotEncode, EventError, InvalidEvent, NotACloudEvent, UsageError
 from penstock.events import headers as names
 from penstock.events.bindings.kafka import KafkaBinding, event_of
 from penstock.events.bindings.key import Key, KeyMapper, checked
@@ -72,7 +72,7 @@ class PulsarBinding:
     """Values of `ce_*` are base64, as pulsar-io-kafka copies them (A17)."""
     sniff: bool = False
     """Take a JSON object that looks like an event as one, without any property (A8)."""
-    types: Mapping[str, AttributeType] = field(default_factory=dict)
+    types: Mapping[str, AttributeType] = field(default_factory=dict, hash=False)
     """Declared types of extensions in profile 1.0, whose properties carry text only."""
     formats: Formats = FORMATS
 
@@ -110,7 +110,7 @@ class PulsarBinding:
         *,
         key: Key = None,
         ordering_key: bytes | None = None,
-        properties: Properties = (),
+        properties: Iterable[tuple[str, str]] = (),
     ) -> PulsarMessage:
         """Write one event; keys and foreign `properties` travel beside it."""
         if key is None and self.key_mapper is not None:
@@ -124,7 +124,7 @@ class PulsarBinding:
             key=base64.b64encode(key).decode() if isinstance(key, bytes) else key,
             key_is_base64=isinstance(key, bytes),
             ordering_key=ordering_key,
-            properties=own + properties,
+            properties=own + (properties if type(properties) is tuple else _pairs(properties)),
             event_time=None if nanoseconds is None else nanoseconds // 10**6,
         )
 
@@ -210,6 +210,17 @@ class PulsarBinding:
             except ValueError as exc:
                 raise InvalidEvent(f"property {name} is not base64", attribute=name, clause="A17") from exc
         return value.encode("utf-8", "surrogatepass")
+
+
+def _pairs(properties: Iterable[tuple[str, str]]) -> Properties:
+    pairs = tuple(properties.items() if isinstance(properties, Mapping) else properties)
+    for pair in pairs:
+        match pair:
+            case (str(), str()):
+                continue
+            case _:
+                raise UsageError(f"{pair!r:.60} is not a property", next="give pairs of texts")
+    return pairs
 
 
 def key_bytes(message: PulsarMessage) -> bytes | None:

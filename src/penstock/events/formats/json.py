@@ -52,10 +52,7 @@ class JsonFormat(Format):
                 raise CannotEncode(
                     f"data is a JSON value, but datacontenttype is {media_type}", why="JSON format 3.1.2"
                 )
-            if data.was_made:
-                members[_DATA] = data.value
-            else:
-                rest = b',"data":' + data.raw
+            rest = b',"data":' + data.raw
         elif type(data) is bytes:
             rest = _member(event, data)
         try:

@@ -33,7 +33,7 @@ class Record:
 
 
 class _AlreadyDecoded(BodyDecoders):
-    """Takes attributes from the JSON that the event has read: a body is parsed once, whoever asks."""
+    """Takes attributes from the JSON of the event, with its rules and errors."""
 
     __slots__ = ("_event",)
 
