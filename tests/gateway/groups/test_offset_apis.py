@@ -10,6 +10,7 @@ import pytest
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
+from penstock.errors import ApiError
 from penstock.gateway.apis import offset_commit, offset_delete, offset_fetch
 from penstock.gateway.groups.solo import SoloGroups
 from penstock.gateway.handler import Handler, Request, Services
@@ -108,5 +109,21 @@ def test_offsets_of_a_topic_that_is_gone_can_be_deleted() -> None:
         await scene.storage.delete("orders")
         assert await scene.delete(0) == {0: ErrorCode.NONE}
         assert scene.groups.shard("g").committed("g") == {}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
+def test_a_topic_that_nobody_can_look_up_now_is_not_one_that_is_gone(
+    error: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client shall commit again, and not hear that the topic is unknown."""
+
+    async def away(name: str) -> None:
+        raise ApiError("Pulsar does not answer", error_code=error)
+
+    async def scenario(scene: Scene) -> None:
+        monkeypatch.setattr(scene.storage, "get", away)
+        assert await scene.commit(0) == {0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
     run(scenario)

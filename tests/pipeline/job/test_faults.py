@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -196,7 +197,15 @@ class Restart(Watcher):
             self.job.stop()
 
 
-def found_after_restarts(shop: Any, broker: Kafka, spark: SparkSession, engine: str, times: int) -> list[str]:
+def found_after_restarts(
+    shop: Any,
+    broker: Kafka,
+    spark: SparkSession,
+    engine: str,
+    times: int,
+    while_away: Callable[[Job], None] = lambda job: None,
+    **options: Any,
+) -> list[str]:
     """Run a job while its broker restarts and records come; give the ids of what it wrote."""
     moments, records = random.Random(times), 3000 * (times + 1)
     numbers = iter(range(records))
@@ -207,11 +216,14 @@ def found_after_restarts(shop: Any, broker: Kafka, spark: SparkSession, engine: 
             threading.Event().wait(moments.random() * 0.5)
             # After a crash a broker has forgotten more than after an end in order.
             broker.stop() if number % 2 else broker.kill()
-            broker.start()
+            try:
+                while_away(job)
+            finally:
+                broker.start()
             shop.produce(map(record, islice(numbers, 3000)))
 
     thread = threading.Thread(target=restarts)
-    with job_of(shop.pipeline(), JobOptions(engine=engine, max_offsets=500)) as job:
+    with job_of(shop.pipeline(), JobOptions(engine=engine, max_offsets=500, **options)) as job:
         job.prepare()
         job.watch(Restart(job, thread, records))
         job.run(spark)
@@ -228,6 +240,27 @@ def test_a_broker_that_restarts_loses_nothing_and_an_exact_engine_repeats_nothin
     shop = project(servers={"kafka": mortal_kafka}).create(partitions=2).write()
     found = found_after_restarts(shop, mortal_kafka, spark, engine, times=1)
     assert not once or len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("engine", ["fused", "loop"])
+def test_a_job_goes_on_when_its_broker_was_away_for_longer_than_it_waits(
+    project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str
+) -> None:
+    told: list[str] = []
+
+    def until_told(job: Job) -> None:
+        end = time.monotonic() + 60
+        while not told:
+            assert time.monotonic() < end, "nobody says that the broker is away"
+            told.extend(job.stalled())
+            threading.Event().wait(0.1)
+
+    shop = project(servers={"kafka": mortal_kafka}).create(partitions=2).write()
+    found = found_after_restarts(
+        shop, mortal_kafka, spark, engine, times=1, while_away=until_told, broker_timeout=1.0
+    )
+    assert len(found) == len(set(found))
+    assert "no answer for" in told[0]
 
 
 @pytest.mark.soak

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from penstock.errors import ApiError
@@ -27,6 +27,12 @@ __all__ = ["API"]
 
 _NOT_FOUND_FROM, _IDS_FROM = 9, 10
 _NOBODY = UUID(int=0)
+# Nobody knows whether there is such a topic: the client shall come again, and not drop the offset.
+_TOLD: Final[Mapping[int, ErrorCode]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.LEADER_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
 _MILLISECOND = timedelta(milliseconds=1)
 _BY_COORDINATOR = -_MILLISECOND
 
@@ -101,8 +107,7 @@ async def _find(asked: Any, by_id: bool, known: Mapping[Place, Commit], services
     try:
         return _row(asked, await services.topics.get(asked.name), unknown)
     except ApiError as exc:
-        denied = exc.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return _Row(asked, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED if denied else unknown)
+        return _Row(asked, None, _TOLD.get(exc.error_code, unknown))
 
 
 def _row(asked: Any, topic: Topic | None, unknown: ErrorCode) -> _Row:
