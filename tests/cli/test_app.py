@@ -72,6 +72,14 @@ def test_the_lines_of_the_list_look_alike(name: str) -> None:
     assert len(help) <= 60
 
 
+@pytest.mark.parametrize("words", [["apply"], ["publish"], ["event", "decode"], ["run"]])
+def test_an_optional_argument_has_one_pair_of_brackets(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--help"]) == 0
+    assert "[[" not in capsys.readouterr().out
+
+
 def test_no_verb_is_wrong_usage_and_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     captured = capsys.readouterr()

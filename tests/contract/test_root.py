@@ -201,3 +201,13 @@ def test_settings_that_cannot_be_read_are_not_left_out(top: Path) -> None:
     Path("penstock.yaml").write_text("contract_rot: .")
     with pytest.raises(ConfigError, match="contract_rot"):
         findings()
+
+
+@pytest.mark.parametrize("root", ["nowhere", "penstock.yaml"])
+def test_a_root_that_is_no_folder_is_told(
+    root: str, isolated_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("penstock.yaml").write_text(f"contract_root: {root}\n")
+    Path("asyncapi.yaml").write_text("asyncapi: 3.0.0\ninfo: {title: t, version: '1'}\n")
+    assert main(["validate"]) == 2
+    assert "contract_root is no folder" in capsys.readouterr().err

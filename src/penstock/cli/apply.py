@@ -41,7 +41,7 @@ TOLD: Final = 20
 
 PlanPath = Annotated[
     Path | None,
-    typer.Argument(metavar="[PLANFILE]", show_default=False, help="A plan that `penstock plan --out` saved."),
+    typer.Argument(metavar="PLANFILE", show_default=False, help="A plan that `penstock plan --out` saved."),
 ]
 Allow = Annotated[
     list[str] | None,

@@ -14,7 +14,7 @@ from penstock.errors import ConfigError
 app = typer.Typer(help="List, show and choose the contexts of penstock.yaml.")
 
 Name = Annotated[str, typer.Argument(help="Name of a context.", metavar="NAME")]
-Chosen = Annotated[str | None, typer.Argument(help="Name of a context; the chosen one.", metavar="[NAME]")]
+Chosen = Annotated[str | None, typer.Argument(help="Name of a context; the chosen one.", metavar="NAME")]
 
 
 @app.callback(invoke_without_command=True)

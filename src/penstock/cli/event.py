@@ -52,7 +52,7 @@ class Strictness(StrEnum):
     LENIENT = "lenient"
 
 
-Source = Annotated[str, typer.Argument(metavar="[FILE]", help="JSON lines; - is standard input.")]
+Source = Annotated[str, typer.Argument(metavar="FILE", help="JSON lines; - is standard input.")]
 From = Annotated[Binding, typer.Option("--from", help="The binding of the records.")]
 To = Annotated[Binding, typer.Option("--to", help="The binding to write; pulsar is profile 0.1.")]
 AsMode = Annotated[ContentMode, typer.Option("--mode", help="The content mode to write.")]

@@ -41,7 +41,7 @@ class ContentMode(StrEnum):
 
 
 Source = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="Events in the JSON format, one a line; - is stdin.")
+    str | None, typer.Argument(metavar="FILE", help="Events in the JSON format, one a line; - is stdin.")
 ]
 
 

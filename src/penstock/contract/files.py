@@ -19,7 +19,7 @@ from penstock.contract.finding import Report
 from penstock.contract.node import Node
 from penstock.contract.parser import MAX_BYTES, parse
 from penstock.contract.pointer import Reference
-from penstock.errors import MissingExtra
+from penstock.errors import ConfigError, MissingExtra
 
 __all__ = ["Access", "CannotRead", "Files", "Forbidden"]
 
@@ -59,6 +59,11 @@ class Access:
         variables = (ROOT_VARIABLE, REMOTE_VARIABLE)
         config = load(environ={name: os.environ[name] for name in variables if name in os.environ})
         root = config.get("contract_root")
+        if isinstance(root, Path) and not root.is_dir():
+            raise ConfigError(
+                f"contract_root is no folder: {root}",
+                next="name a folder that holds the contract and the files to which it refers",
+            )
         return cls(
             remote=remote or config.get("contract_remote") is True,
             outside=outside,
