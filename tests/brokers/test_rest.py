@@ -13,11 +13,13 @@ import pytest
 
 from penstock.brokers import rest as rest_module
 from penstock.brokers.pulsar import Admin
+from penstock.brokers.pulsar.admin import EntryHead
 from penstock.brokers.pulsar_admin import PulsarAdmin
 from penstock.brokers.rest import Rest
 from penstock.brokers.schema_registry import SchemaRegistry
 from penstock.config.secret import Secret
 from penstock.errors import AccessDenied, ClusterError, ConfigError, Unreachable
+from penstock.wire.pulsar import MessageId
 
 
 @dataclass
@@ -279,3 +281,28 @@ def test_strange_answers_of_pulsar(server: Scripted, body: bytes) -> None:
     server.answer("/admin/v2/namespaces/a/b", 200, body)
     with PulsarAdmin({"url": server.url}) as pulsar, pytest.raises(ClusterError, match="no object"):
         pulsar.namespace("a/b")
+
+
+@pytest.mark.parametrize(
+    ("headers", "hidden", "held_back"),
+    [
+        ({}, False, False),
+        ({"x-pulsar-marker-type": "21"}, True, False),
+        ({"x-pulsar-txn-aborted": "true"}, True, False),
+        ({"x-pulsar-txn-aborted": "false", "x-pulsar-txn-uncommitted": "true"}, False, True),
+    ],
+)
+def test_which_entries_readers_are_given(
+    server: Scripted, headers: dict[str, str], hidden: bool, held_back: bool
+) -> None:
+    index = {"x-pulsar-broker-entry-metadata-index": "9", "x-pulsar-num-batch-message": "3"}
+    path = "/admin/v2/persistent/public/default/x/ledger/1/entry/2"
+    server.answer(path, 200, b"", **index, **headers)
+
+    async def ask() -> EntryHead:
+        async with Admin(server.url) as admin:
+            return await admin.entry_head("persistent://public/default/x", MessageId(1, 2))
+
+    found = asyncio.run(ask())
+    assert found.index == (9, 3)
+    assert (found.is_hidden, found.is_held_back) == (hidden, held_back)

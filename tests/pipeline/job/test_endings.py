@@ -98,6 +98,26 @@ def test_only_failures_in_a_row_count(job: Job, monkeypatch: pytest.MonkeyPatch)
     assert played(job, monkeypatch, rounds)[-1] == f"{2 * runner._MOST_STARTS + 1} starts"
 
 
+@pytest.mark.parametrize(
+    ("once", "records", "is_empty", "told"),
+    [
+        (True, 0, True, "s: nothing to read from t: the topic is empty"),
+        (True, 0, False, "s: nothing to read from t: all of it was read before, as group g says"),
+        (True, 1, False, None),
+        (False, 0, True, None),
+    ],
+)
+def test_a_run_that_has_read_nothing_says_why(
+    job: Job, once: bool, records: int, is_empty: bool, told: str | None
+) -> None:
+    job.options = JobOptions(once=once)
+    job.totals["s"].counts["n_in"] = records
+    watcher = Notes()
+    job.watch(watcher)
+    job._note_nothing_new("s", "t", "group g", is_empty=is_empty)
+    assert watcher.notes == ([] if told is None else [told])
+
+
 def test_another_failure_ends_the_job_at_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(JobFailed, match="the job stopped"):
         played(job, monkeypatch, [PySparkException("something else")])

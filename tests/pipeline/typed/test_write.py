@@ -7,6 +7,7 @@ import json
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -119,6 +120,19 @@ def test_an_id_in_a_header_takes_the_place_of_the_old_one(
     record = write(shop, registry, "toHeader", vendor=vendor)
     assert decode_header(record.headers) == SchemaId(number=1, kind=kind)
     assert ("__value_schema_id", b"old") not in record.headers
+    assert read_avro(shop, record.value)["order"] == "a"
+
+
+def test_a_plain_record_that_stays_as_it_came_has_the_id_of_its_new_data(
+    shop: Any, registry: FakeRegistry
+) -> None:
+    schemas = Schemas(open=registry.open)  # type: ignore[arg-type]
+    writer = writer_of(shop.operation("toHeader", "confluent"), shop.contract("confluent"), schemas)
+    assert writer is not None
+    came = (("app", b"x"), ("__value_schema_id", b"old"))
+    record = replace(writer, is_plain=True)(EVENT, b"k", came, came=came)
+    assert decode_header(record.headers) == SchemaId(number=1, kind=IdKind.ID)
+    assert [value for name, value in record.headers if name == "__value_schema_id"] != [b"old"]
     assert read_avro(shop, record.value)["order"] == "a"
 
 
