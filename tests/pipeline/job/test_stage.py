@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -224,3 +225,32 @@ def test_a_restored_record_equals_the_original(
 def test_an_event_that_is_no_dead_letter_is_refused() -> None:
     with pytest.raises(InvalidEvent, match="no dead letter"):
         restore(CloudEvent({"id": "1", "source": "/s", "type": "t"}))
+
+
+def structured(**more: object) -> KafkaRecord:
+    members = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", **more}
+    return KafkaRecord(
+        value=json.dumps(members).encode(), headers=(("content-type", b"application/cloudevents+json"),)
+    )
+
+
+def test_only_a_record_with_a_null_value_is_written_as_one() -> None:
+    """Kafka 3.3.2: an event without data in structured mode is no tombstone."""
+    told: list[bool] = []
+
+    def writer(event: CloudEvent, key: bytes | None, headers: Headers, **more: Any) -> KafkaRecord:
+        told.append(more["null_value"])
+        return KafkaBinding().encode(event, key=key, headers=headers)
+
+    binary = KafkaBinding().encode(CloudEvent({"id": "1", "source": "/s", "type": "t"}))
+    assert binary.value is None
+    target = Target(topic="out", writer=writer)
+    route = StageRoute(plan=RoutePlan(name="all"), targets=(target,), dead=Target(topic="dead.route"))
+    made = replace(stage(), routes=(route,))
+    made.process(batch_of([structured(), binary, structured(data=None)]), now=0)
+    assert told == [False, True, False]
+
+
+def test_an_extension_that_is_renamed_keeps_its_type() -> None:
+    (row,), _ = run([structured(old=5)], RoutePlan(name="r", rename=(("old", "new"),), mode=Mode.STRUCTURED))
+    assert json.loads(row["value"])["new"] == 5  # type: ignore[arg-type]
