@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.brokers.kafka_records import publish, scan
+from penstock.brokers.kafka_admin import KafkaAdmin
+from penstock.brokers.kafka_records import follow, publish, scan
+from penstock.brokers.start import Start, StartKind
 from penstock.errors import ClusterError, ConfigError
 from penstock.record import KafkaRecord
 
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.server
 
+BEGIN = Start(StartKind.BEGINNING)
 NOW = time.time_ns() // 1_000_000
 """Retention deletes what is older."""
 
@@ -117,3 +123,36 @@ def test_how_large_a_record_may_be_is_for_its_topic_to_say(kafka: Kafka, topic: 
     admin = AdminClient(kafka.client_options())
     admin.incremental_alter_configs([resource])[resource].result(30)
     assert publish(kafka.client_options(), [record]) == 1
+
+
+@pytest.mark.slow
+def test_who_follows_a_topic_goes_on_after_a_restart_and_hears_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from penstock.embedded.kafka import Kafka
+
+    with Kafka() as kafka, caplog.at_level(logging.INFO, "penstock.brokers.kafka_records"):
+        options = kafka.client_options()
+        KafkaAdmin(options).create_topic("followed", partitions=1, replicas=1, settings={})
+        found: list[bytes | None] = []
+        follower = Thread(
+            target=lambda: found.extend(each.value for each in islice(follow(options, "followed", BEGIN), 2)),
+            daemon=True,
+        )
+        publish(options, [KafkaRecord(value=b"before", topic="followed")])
+        follower.start()
+        await_line(lambda: found == [b"before"])
+        kafka.stop()
+        await_line(lambda: "lost" in caplog.text)
+        kafka.start()
+        await_line(lambda: "back after" in caplog.text)
+        publish(options, [KafkaRecord(value=b"after", topic="followed")])
+        follower.join(60)
+        assert found == [b"before", b"after"]
+
+
+def await_line(check: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < end
+        time.sleep(0.05)

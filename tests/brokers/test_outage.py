@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
+from penstock.brokers import kafka_records
 from penstock.brokers.outage import OutageLog
 
 
@@ -28,3 +30,40 @@ def test_an_outage_is_a_few_lines_however_often_it_is_tried(caplog: pytest.LogCa
         ("INFO", "kafka: back after 700.0 s"),
         ("WARNING", "kafka: lost, tried again until it is back: reset"),
     ]
+
+
+class Contact:
+    """A consumer without messages, whose brokers go and come back as `answered` says."""
+
+    name, address = "kafka", "127.0.0.1:9092"
+
+    def __init__(self, answered: list[bool]) -> None:
+        self.client = self
+        self.is_away = True
+        self._answered = answered
+
+    def assign(self, places: object) -> None:
+        return None
+
+    def consume(self, count: int, timeout: float) -> list[object]:
+        if not self._answered:
+            raise KeyboardInterrupt
+        return []
+
+    def reason(self) -> str:
+        return "connection refused"
+
+    def answers(self, topic: str) -> bool:
+        self.is_away = not self._answered.pop(0)
+        return not self.is_away
+
+
+def test_who_follows_a_topic_hears_of_an_outage(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_records, "_BETWEEN_PROBES", 0.0)
+    contact: Any = Contact([False, False, False, True])
+    with caplog.at_level(logging.INFO), pytest.raises(KeyboardInterrupt):
+        list(kafka_records._endless(contact, "t", {0: 0}))
+    assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
+    assert "kafka 127.0.0.1:9092: lost" in caplog.text

@@ -111,6 +111,26 @@ class Contact:
         nobody = not self._made and "_ALL_BROKERS_DOWN" in self._troubles
         return min(_REFUSED_SECONDS, self._seconds) if nobody else self._seconds
 
+    @property
+    def is_away(self) -> bool:
+        """Whether librdkafka has told that no broker is connected, and nobody has answered since."""
+        return "_ALL_BROKERS_DOWN" in self._troubles
+
+    def reason(self) -> str:
+        """Why no broker is connected, as librdkafka tells it."""
+        return self._troubles.get("_TRANSPORT") or self._troubles.get("_ALL_BROKERS_DOWN") or "no answer"
+
+    def answers(self, topic: str) -> bool:
+        """Ask for a topic once; librdkafka tells when brokers go, and not when they are back."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self.client.list_topics(topic, timeout=_TURN)
+        except KafkaException:
+            return False
+        self._troubles.clear()
+        return True
+
     def require(self) -> None:
         """Raise Unreachable soon if nobody answers: most requests would wait for half a minute first."""
         if not self._made:

@@ -5,19 +5,24 @@ Not a hot path: one object a record.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, sleep
 from typing import Any, Final
 
 from penstock.brokers.kafka_contact import START, Contact
+from penstock.brokers.outage import OutageLog
 from penstock.brokers.start import Start, StartKind
 from penstock.errors import Unreachable
 from penstock.record import KafkaRecord
 
 __all__ = ["follow", "publish", "scan"]
 
+_log = logging.getLogger(__name__)
+
 _CHUNK: Final = 1000
 _BETWEEN_LOOKS: Final = 0.1
+_BETWEEN_PROBES: Final = 2.0
 _GROUP: Final = "penstock-scan"
 """librdkafka wants a name; nothing is committed under it."""
 
@@ -94,7 +99,11 @@ def _endless(contact: Contact, topic: str, begin: Mapping[int, int]) -> Iterator
 
     consumer = contact.client
     consumer.assign([TopicPartition(topic, number, offset) for number, offset in begin.items()])
+    outage, look_at = OutageLog(_log, f"{contact.name} {contact.address}"), 0.0
     while True:
+        if contact.is_away and monotonic() >= look_at:
+            outage.worked() if contact.answers(topic) else outage.failed(contact.reason())
+            look_at = monotonic() + _BETWEEN_PROBES
         for message in consumer.consume(_CHUNK, _BETWEEN_LOOKS):
             error = message.error()
             if error is None:

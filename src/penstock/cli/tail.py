@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_DEBUG_VERBOSITY = 2
 _LONGEST = 120
 
 
@@ -66,6 +67,9 @@ def command(
     if until_end and begin.kind is StartKind.END:
         begin = Start(StartKind.BEGINNING)
     wanted = _wanted(type_, where)
+    if not until_end:
+        # Who waits for events hears that a broker has gone, and that it is back.
+        output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY)
     shown = 0
 
     def show(item: Shown) -> bool:
