@@ -97,7 +97,12 @@ class FakeProducer:
                 done.set_exception(self.error)
                 continue
             self.pulsar.entries.append(entry)
-            done.set_result(Receipt(0, MessageId(1, len(self.pulsar.entries) - 1), 1))
+            place = MessageId(1, len(self.pulsar.entries) - 1)
+            if self.pulsar.lost_receipts > 0:
+                # The producer has sent it again, and Pulsar says only that it has it.
+                self.pulsar.lost_receipts -= 1
+                place = MessageId(-1, -1)
+            done.set_result(Receipt(0, place, 1))
         self.sent.clear()
 
     def refuse(self) -> None:
@@ -138,6 +143,8 @@ class FakePulsar:
         self.entries: list[bytes] = []
         self.max_message_bytes = max_message_bytes
         self.stores_at_once = True
+        self.lost_receipts = 0
+        """How many receipts get lost with their connection."""
         self.delay = 0.0
         """Seconds before each entry that is read."""
         self.producer: FakeProducer | None = None
@@ -210,6 +217,24 @@ def test_a_log_gives_what_was_stored_and_takes_the_topic() -> None:
             await first.append([offset(4)])
         assert offset(4) not in pulsar.records()
         assert all(reader.closed for reader in pulsar.readers)
+        await first.close()
+        await second.close()
+
+    run(work)
+
+
+def test_a_log_is_read_to_its_end_if_the_receipt_of_its_mark_was_lost() -> None:
+    async def work(pulsar: FakePulsar) -> None:
+        first, _ = await pulsar.open()
+        await first.append([offset(1)])
+        await first.append([offset(2)])
+        pulsar.lost_receipts = 2
+        second, found = await pulsar.open("node 2")
+        assert [each for each in found if each != mark_record("node 2")] == [
+            mark_record("node 1"),
+            offset(1),
+            offset(2),
+        ]
         await first.close()
         await second.close()
 

@@ -10,12 +10,14 @@ from typing import Final
 import pytest
 
 from simulator.committing import committing
+from simulator.cursors import moving_cursors
 from simulator.history import Main, run_histories
 from simulator.producing import producing
 
 KINDS: Final[dict[str, tuple[Main, int]]] = {
     "producing": (producing, 1200),
-    "committing": (committing, 800),
+    "committing": (committing, 500),
+    "cursors": (moving_cursors, 300),
 }
 """Each kind of history, and how many of it run in CI."""
 

@@ -10,8 +10,11 @@ import pytest
 from penstock.brokers.pulsar import AccessMode
 from penstock.gateway.groups.offset_table import OffsetTable
 from penstock.gateway.pulsar import offsets_log, writer
+from penstock.gateway.pulsar.cursor_sync import CursorSync
+from penstock.gateway.pulsar.cursors import Spot
 from penstock.gateway.pulsar.sequences import Sequences, Standing
 from simulator.committing import committing
+from simulator.cursors import moving_cursors
 from simulator.history import failing_seed
 from simulator.producing import producing
 
@@ -102,3 +105,34 @@ def a_replay_that_ends_too_early(patch: Patch) -> None:
 def test_a_fault_of_committing_is_noticed(fault: Any, monkeypatch: Patch) -> None:
     fault(monkeypatch)
     assert failing_seed(committing, 300) is not None
+
+
+def cursors_that_no_new_coordinator_looks_at(patch: Patch) -> None:
+    """Cursors that another gateway had placed were left where they were."""
+
+    async def take_over(*_: Any) -> None:
+        return None
+
+    patch.setattr(CursorSync, "_take_over", take_over)
+
+
+def subscriptions_that_stay(patch: Patch) -> None:
+    """The subscription of a group that was deleted stayed."""
+
+    async def remove_leftover(*_: Any) -> None:
+        return None
+
+    patch.setattr(CursorSync, "_remove_leftover", remove_leftover)
+
+
+def cursors_at_whole_entries(patch: Patch) -> None:
+    """A cursor stood at the first message of an entry of which a part was read."""
+    patch.setattr(Spot, "is_inside", False)
+
+
+@pytest.mark.parametrize(
+    "fault", [cursors_that_no_new_coordinator_looks_at, subscriptions_that_stay, cursors_at_whole_entries]
+)
+def test_a_fault_of_cursors_is_noticed(fault: Any, monkeypatch: Patch) -> None:
+    fault(monkeypatch)
+    assert failing_seed(moving_cursors, 300) is not None

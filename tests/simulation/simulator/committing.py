@@ -18,11 +18,12 @@ from penstock.gateway.groups.requests import Identity
 from penstock.gateway.groups.schemas import Commit
 from penstock.gateway.groups.shard import Shard
 from penstock.gateway.pulsar.offsets_log import OffsetsLog, mark_record
+from penstock.wire.kafka import ErrorCode
 from simulator.history import History
 from simulator.pulsar import Pulsar
 from simulator.pulsar_topic import Topic
 
-__all__ = ["committing"]
+__all__ = ["PLACE", "Coordinator", "World", "committing"]
 
 TOPIC: Final = "persistent://public/__kafka/__consumer_offsets-partition-0"
 LIMITS: Final = Limits(retention_check=0.5)
@@ -34,21 +35,28 @@ ANYBODY: Final = Identity()
 class Coordinator:
     """One process that coordinates groups whenever it is told to."""
 
-    def __init__(self, history: History, pulsar: Pulsar, name: str) -> None:
+    def __init__(self, history: History, pulsar: Pulsar, name: str, *, keeps_cursors: bool = False) -> None:
         self.name, self.history = name, history
+        self._keeps_cursors = keeps_cursors
         self.shard: Shard | None = None
         self.failures = 0
         self._log: OffsetsLog | None = None
         options = Options(send_timeout=history.random.choice((2.0, 30.0)), open_timeout=5.0)
-        self._client = history.loop.context_of(name).run(PulsarClient, pulsar.url, options=options)
+        self.client = history.loop.context_of(name).run(PulsarClient, pulsar.url, options=options)
 
     async def take(self) -> None:
         """Open the log and read it, again and again until that works; whoever had it is fenced."""
         while True:
-            await self._let_go()
+            await self.let_go()
             try:
-                self._log, records = await OffsetsLog.open(self._client, TOPIC, mark=mark_record(self.name))
-                shard = Shard(self._log, LIMITS, on_failure=self._failed, clock=self.history.loop.time)
+                self._log, records = await OffsetsLog.open(self.client, TOPIC, mark=mark_record(self.name))
+                shard = Shard(
+                    self._log,
+                    LIMITS,
+                    on_failure=self._failed,
+                    clock=self.history.loop.time,
+                    keeps_cursors=self._keeps_cursors,
+                )
                 await shard.load(records)
             except PenstockError as exc:
                 self.history.note(self.name, f"cannot take the log: {exc}")
@@ -63,7 +71,8 @@ class Coordinator:
         self.failures += 1
         self.shard = None
 
-    async def _let_go(self) -> None:
+    async def let_go(self) -> None:
+        """Coordinate nothing any more."""
         if self.shard is not None:
             self.shard.close()
             self.shard = None
@@ -89,6 +98,7 @@ class World:
         self.pulsar = Pulsar(history.network)
         self.pulsar.create(TOPIC)
         self.coordinators: list[Coordinator] = []
+        self.keeps_cursors = False
         self.groups = [Group(f"group-{number}") for number in range(self.random.choice((1, 2, 5)))]
         actions: list[Callable[[], str]] = [self.take_over, self.crash, self.move, self.cut, self.kill]
         actions += [self.silence, self.slow, self.fail_writes, self.compact]
@@ -101,18 +111,26 @@ class World:
     # Faults
 
     def take_over(self) -> str:
-        new = Coordinator(self.history, self.pulsar, f"gateway-{len(self.coordinators) + 1}")
+        name = f"gateway-{len(self.coordinators) + 1}"
+        new = Coordinator(self.history, self.pulsar, name, keeps_cursors=self.keeps_cursors)
         self.coordinators.append(new)
         self.history.loop.start(new.name, self._keep(new))
         return f"{new.name} takes over"
 
     async def _keep(self, coordinator: Coordinator) -> None:
         """Coordinate; one that has lost the log takes it again if nobody else shall have it."""
+        self.started(coordinator)
         await coordinator.take()
         while coordinator is self.coordinators[-1]:
             await asyncio.sleep(0.5)
             if coordinator.shard is None and coordinator is self.coordinators[-1]:
                 await coordinator.take()
+        # It hears in time that it is another's turn.
+        await self.history.pause(3)
+        await coordinator.let_go()
+
+    def started(self, coordinator: Coordinator) -> None:
+        """Hear, as part of its process, that a coordinator begins."""
 
     def crash(self) -> str:
         last = self.coordinators[-1]
@@ -170,8 +188,7 @@ class World:
         what = "deletes" if offset is None else f"commits {offset}"
         for _ in range(3):
             # Clients mostly know who coordinates, and sometimes ask the one who did.
-            at = -1 if self.random.random() < 0.9 else self.random.randrange(len(self.coordinators))
-            coordinator = self.coordinators[at]
+            coordinator = self.random.choice((self.coordinators[-1], *self.coordinators[-3:]))
             shard = coordinator.shard
             if shard is None or self.history.loop.is_stopped(coordinator.name):
                 await self.history.pause(3)
@@ -197,6 +214,10 @@ class World:
         self.pulsar.slow_writes = 0.0
 
     async def check(self) -> None:
+        """Look at what the last coordinator knows, and at what the next one reads."""
+        await asyncio.sleep(10)
+        if not self.history.loop.is_stopped(self.coordinators[-1].name):
+            self._check_commits(self.coordinators[-1].shard)
         self.history.note("world", self.take_over())
         last = self.coordinators[-1]
         for _ in range(600):
@@ -204,9 +225,12 @@ class World:
                 break
             await asyncio.sleep(1)
         self.history.check(last.shard is not None, "nobody could take the log in ten minutes")
-        assert last.shard is not None
-        for group in self.groups:
-            found = last.shard.commits.get(group.name, {}).get(PLACE)
+        self._check_commits(last.shard)
+
+    def _check_commits(self, shard: Shard | None) -> None:
+        for group in self.groups if shard is not None else ():
+            assert shard is not None
+            found = shard.commits.get(group.name, {}).get(PLACE)
             offset = None if found is None else found.offset
             self.history.check(
                 offset in group.possible,
@@ -217,8 +241,7 @@ class World:
 async def _request(shard: Shard, group: str, offset: int | None) -> bool:
     try:
         if offset is None:
-            await shard.delete(group)
-            return True
+            return await shard.delete(group) is ErrorCode.NONE
         commit = Commit(offset=offset, committed_at=int(time.time() * 1000))
         errors = await shard.commit(group, ANYBODY, {PLACE: commit})
         return not any(errors.values())

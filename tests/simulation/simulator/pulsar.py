@@ -10,6 +10,7 @@ from penstock.wire.framing import FrameBuffer
 from penstock.wire.pulsar import MessageId, decode_command, encode_command
 from penstock.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
+    CommandAckResponse,
     CommandCloseConsumer,
     CommandCloseProducer,
     CommandConnected,
@@ -27,6 +28,7 @@ from penstock.wire.pulsar.pulsar_pb2 import (
     ServerError,
 )
 from simulator.network import Link, Network
+from simulator.pulsar_cursor import join
 from simulator.pulsar_topic import Attached, Consuming, Refused, Stored, Topic
 
 __all__ = ["Pulsar", "Session"]
@@ -329,7 +331,7 @@ class Session:
             topic = self.pulsar.served(body.topic, self.broker)
             consumer = Consuming(self, body.consumer_id, MessageId(-1, -1), compacted=body.read_compacted)
             if body.durable:
-                topic.join(consumer, body.subscription)
+                join(topic, consumer, body.subscription)
             else:
                 consumer.next = topic.begin_at(from_wire(body.start_message_id))
             topic.consumers.append(consumer)
@@ -368,10 +370,8 @@ class Session:
     def _acknowledge(self, body: Any, _: memoryview) -> None:
         found = self._consumers.get(body.consumer_id)
         if found is not None and found[1].cursor is not None:
-            found[0].acknowledge(found[1].cursor, body)
+            found[1].cursor.acknowledge(body)
         if body.HasField("request_id"):
-            from penstock.wire.pulsar.pulsar_pb2 import CommandAckResponse
-
             self._write(CommandAckResponse(consumer_id=body.consumer_id, request_id=body.request_id))
 
 

@@ -17,6 +17,7 @@ from penstock.brokers.rest import Answer, Rest
 from penstock.errors import Unreachable
 from penstock.wire.pulsar import MessageId
 from simulator.pulsar import Pulsar
+from simulator.pulsar_cursor import Cursor, first_place
 from simulator.pulsar_topic import Topic
 
 __all__ = ["admin_of"]
@@ -150,7 +151,8 @@ def _create_subscription(topic: Topic, matched: re.Match[str], _: str, value: An
     name = unquote(matched[1])
     if name in topic.cursors:
         return 409, {"reason": "exists"}, {}
-    topic.cursor(name, MessageId(value["ledgerId"], value["entryId"]))
+    place = first_place(topic, MessageId(value["ledgerId"], value["entryId"]))
+    topic.cursors[name] = Cursor(MessageId(place.ledger_id, place.entry_id + 1))
     return 204, None, {}
 
 
@@ -158,7 +160,11 @@ def _reset(topic: Topic, matched: re.Match[str], _: str, value: Any) -> _Result:
     name = unquote(matched[1])
     if name not in topic.cursors:
         return _NOT_FOUND
-    topic.reset(name, MessageId(value["ledgerId"], value["entryId"]))
+    cursor = topic.cursors[name]
+    for consumer in [each for each in topic.consumers if each.cursor is cursor]:
+        topic.consumers.remove(consumer)
+        consumer.session.close_consumer(consumer.consumer_id)
+    cursor.move(first_place(topic, MessageId(value["ledgerId"], value["entryId"])))
     return 204, None, {}
 
 

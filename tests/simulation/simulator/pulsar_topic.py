@@ -240,16 +240,16 @@ class Topic:
         self._stored_until = max(self._stored_until, loop.time() + self.pulsar.write_delay())
         loop.call_at(self._stored_until, self._store_head, self._load, context=self.pulsar.context)
 
-    def write_foreign(self, count: int) -> None:
+    def write_foreign(self, count: int, messages: int = 1) -> None:
         """Store entries of a producer that is not ours."""
         for _ in range(count if self.owner is not None else 0):
             head = SingleMessageMetadata(payload_size=7).SerializeToString()
-            payload = len(head).to_bytes(4, "big") + head + b"foreign"
+            payload = (len(head).to_bytes(4, "big") + head + b"foreign") * messages
             metadata = MessageMetadata(
-                producer_name="foreign", sequence_id=0, publish_time=1, num_messages_in_batch=1
+                producer_name="foreign", sequence_id=0, publish_time=1, num_messages_in_batch=messages
             ).SerializeToString()
             inner = len(metadata).to_bytes(4, "big") + metadata + payload
-            self._append(_Pending(None, 0, 0, 1, _MAGIC + crc32c(inner).to_bytes(4, "big") + inner))
+            self._append(_Pending(None, 0, 0, messages, _MAGIC + crc32c(inner).to_bytes(4, "big") + inner))
         self.deliver()
 
     def _store_head(self, load: int) -> None:

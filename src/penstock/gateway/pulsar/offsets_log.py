@@ -78,8 +78,8 @@ class OffsetsLog:
         producer = await client.producer(topic, access=AccessMode.EXCLUSIVE_WITH_FENCING)
         try:
             async with asyncio.timeout(STALL_SECONDS):
-                receipt = await (await _send(producer, [mark]))
-            records = await _replay(client, topic, receipt.message_id)
+                until = await _write_mark(producer, mark)
+            records = await _replay(client, topic, until)
         except TimeoutError as exc:
             await producer.close()
             raise ClusterError(f"topic {topic} gave nothing for {STALL_SECONDS:g} s") from exc
@@ -206,6 +206,18 @@ def _fail(batch: Sequence[_Queued], error: BaseException) -> None:
 async def _send(producer: Producer, records: Sequence[Record]) -> asyncio.Future[Receipt]:
     metadata = MessageMetadata(publish_time=int(time.time() * 1000), num_messages_in_batch=len(records))
     return await producer.send_message(metadata, write_records(records))
+
+
+async def _write_mark(producer: Producer, mark: Record) -> MessageId:
+    """Write a mark, and give its place.
+
+    A receipt without a place is for a mark that was sent again after its first receipt was lost: it is
+    stored, and where is not known. Then another one is written.
+    """
+    while True:
+        receipt = await (await _send(producer, [mark]))
+        if not receipt.is_duplicate:
+            return receipt.message_id
 
 
 async def _replay(client: PulsarClient, topic: str, until: MessageId) -> list[Record]:
