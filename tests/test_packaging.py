@@ -90,17 +90,69 @@ def test_doctor_says_what_is_not_installed(bare: Run) -> None:
     assert "internal error" not in done.stderr
 
 
-EXTRAS = {"demo": (["demo"], "embedded"), "dev": (["dev", "up"], "embedded")}
+CONTRACT = """\
+asyncapi: 3.0.0
+info: {title: shop, version: 1.0.0}
+servers:
+  kafka: {host: '127.0.0.1:1', protocol: kafka}
+  pulsar: {host: '127.0.0.1:1', protocol: pulsar}
+channels:
+  orders:
+    address: orders
+    servers: [{$ref: '#/servers/kafka'}]
+    messages: {placed: {payload: {type: object}, examples: [{payload: {a: 1}}]}}
+  parcels: {address: parcels, servers: [{$ref: '#/servers/pulsar'}]}
+operations:
+  onOrder: {action: receive, channel: {$ref: '#/channels/orders'}}
+"""
+NEED_EXTRAS = [
+    ("demo",),
+    ("dev", "up"),
+    ("validate", "-f", "asyncapi.yaml"),
+    ("plan", "-f", "asyncapi.yaml"),
+    ("apply", "-f", "asyncapi.yaml", "--yes"),
+    ("drift", "-f", "asyncapi.yaml"),
+    ("run", "pipeline.yaml"),
+    ("test", "pipeline.yaml"),
+    ("routes", "pipeline.yaml"),
+    ("package", "pipeline.yaml"),
+    ("dlq", "list", "orders"),
+    ("dlq", "restore", "orders", "--all", "--yes"),
+    ("gateway", "--pulsar", "pulsar://127.0.0.1:1"),
+    ("gateway", "--apis"),
+    ("publish", "orders", "--type", "t", "-f", "asyncapi.yaml"),
+    ("publish", "parcels", "--type", "t", "-f", "asyncapi.yaml"),
+    ("tail", "orders", "-f", "asyncapi.yaml"),
+    ("tail", "parcels", "-f", "asyncapi.yaml"),
+    ("topics", "-f", "asyncapi.yaml"),
+    ("groups", "list", "-f", "asyncapi.yaml"),
+]
+NEED_NONE = [("event", "--help"), ("context", "list"), ("config", "show"), ("explain", "PK003"), ("version",)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", [name for name in EXTRAS if name in VERBS])
-def test_a_missing_extra_is_a_sentence_with_the_command(verb: str, bare: Run) -> None:
-    args, extra = EXTRAS[verb]
-    done = bare("penstock", *args)
+def test_every_verb_is_tried_without_extras() -> None:
+    assert {words[0] for words in (*NEED_EXTRAS, *NEED_NONE)} | {"doctor"} == VERBS.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", NEED_EXTRAS, ids=" ".join)
+def test_a_missing_extra_is_a_sentence_with_the_command(words: tuple[str, ...], bare: Run) -> None:
+    folder = Path(bare("python", "-c", "import os; print(os.getcwd())").stdout.strip())
+    (folder / "asyncapi.yaml").write_text(CONTRACT)
+    (folder / "pipeline.yaml").write_text("pipeline: 1\nroutes: []\n")
+    done = bare("penstock", *words)
     assert done.returncode == 2, done.stderr
-    assert f"pip install 'penstock[{extra}]'" in done.stderr
+    assert "error[PK003]" in done.stderr
+    assert "pip install 'penstock[" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", NEED_NONE, ids=" ".join)
+def test_other_verbs_need_no_extra(words: tuple[str, ...], bare: Run) -> None:
+    done = bare("penstock", *words)
+    assert done.returncode == 0, done.stderr
 
 
 EVENT = '{"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"a": 1}}'

@@ -23,6 +23,7 @@ from typer.core import TyperGroup
 
 from penstock import __version__
 from penstock.cli import output
+from penstock.cli.extras import missing_extra
 from penstock.cli.process import as_machine_error, discard_stdout, end_by_signals, open_streams
 from penstock.cli.settings import Format, current, scope, use
 from penstock.errors import InternalError, PenstockError, UsageError
@@ -277,6 +278,8 @@ def _as_penstock_error(exc: Exception, args: Sequence[str]) -> PenstockError | N
         return exc
     if isinstance(exc, typer.TyperException):
         return _usage_error(exc, args)
+    if isinstance(exc, ModuleNotFoundError) and (missing := missing_extra(exc, args)) is not None:
+        return missing
     if isinstance(exc, OSError) and not isinstance(exc, TimeoutError):
         return as_machine_error(exc)
     return InternalError(

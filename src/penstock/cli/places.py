@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli.planning import contract_path
 from penstock.cli.settings import configuration
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import MissingExtra, PenstockError, UsageError
 
 if TYPE_CHECKING:
     from penstock.brokers.pulsar import PulsarClient
@@ -33,6 +33,8 @@ def find_place(name: str, server: str | None) -> tuple[Place, Contract | None]:
     context = config.context()
     try:
         contract = load(contract_path(config))
+    except MissingExtra:
+        raise
     except UsageError:
         contract = None  # a topic can be named without a contract
     if contract is not None and (name in contract.channels or name in contract.operations):
