@@ -21,9 +21,13 @@ log = logging.getLogger("penstock.gateway")
 def run(options: Options) -> None:
     """Serve until SIGTERM or SIGHUP; SIGINT ends it as an interruption. A second signal does not wait."""
     memory.keep_what_is_freed()
-    client_log.addFilter(RateLimit())
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        interrupted = runner.run(_serve(options))
+    limit = RateLimit()
+    client_log.addFilter(limit)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            interrupted = runner.run(_serve(options))
+    finally:
+        client_log.removeFilter(limit)
     if interrupted:
         raise KeyboardInterrupt
 
