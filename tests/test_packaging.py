@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from collections.abc import Callable
@@ -57,7 +60,46 @@ def test_the_wheel_holds_the_package_and_its_data(wheel: Path) -> None:
     assert {f"penstock/embedded/locks/{lock}" for lock in LOCKS} <= names
     assert {"penstock/py.typed", "penstock/cli/app.py", "penstock/examples/shop/pipeline.yaml"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert any(name.endswith("licenses/NOTICE") for name in names)
     assert {name.split("/")[0] for name in names} == {"penstock", f"penstock-{__version__}.dist-info"}
+
+
+PERMISSIVE = re.compile(r"MIT|BSD|ISC|Apache|PSF|Python Software|Zlib|0BSD|CC0|Unlicense", re.IGNORECASE)
+
+
+def licence_of(package: importlib.metadata.Distribution) -> str:
+    fields = package.metadata
+    named = fields.get("License-Expression") or (fields.get("License") or "").splitlines()
+    classes = [each for each in fields.get_all("Classifier") or () if each.startswith("License")]
+    return str(named if isinstance(named, str) else [*named[:1], *classes])
+
+
+def required(name: str, seen: dict[str, str]) -> dict[str, str]:
+    """Give the licences of a package and of what it requires, as far as it is installed here."""
+    name = re.sub(r"[-_.]+", "-", name).lower()
+    if name in seen or name == "penstock":
+        return seen
+    try:
+        package = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return seen  # for another platform
+    seen[name] = licence_of(package)
+    for each in package.requires or ():
+        if "extra ==" not in each:
+            required(re.split(r"[ ;<>=!~\[(]", each)[0], seen)
+    return seen
+
+
+def test_the_notice_names_every_package_that_is_not_permissive() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: dict[str, str] = {}
+    for each in (*project["dependencies"], *sum(project["optional-dependencies"].values(), [])):
+        required(re.split(r"[ ;<>=!~\[(]", each)[0], found)
+    assert len(found) > 30
+    notice = (ROOT / "NOTICE").read_text()
+    strict = {name for name, licence in found.items() if "GPL" in licence or "MPL" in licence}
+    assert {name for name in strict if f"- {name}:" not in notice} == set()
+    assert {name: found[name] for name in found.keys() - strict if not PERMISSIVE.search(found[name])} == {}
 
 
 def test_there_are_locks_to_ship() -> None:

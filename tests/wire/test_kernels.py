@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 
-import crc32c as by_instruction
 import numpy as np
 import pytest
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.wire import kernels as k
 from penstock.wire.buffer import as_array
-from penstock.wire.kernels import hashing
+from penstock.wire.kernels import checksum, hashing
 from penstock.wire.kernels.varint import unzigzag, zigzag
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -127,11 +126,37 @@ def test_murmur2_is_that_of_another_client(data: bytes) -> None:
     assert hashing.partition_of(array, 0, len(data), 7) == (aiokafka_murmur2(data) & 0x7FFFFFFF) % 7
 
 
+def crc32c_bit_by_bit(data: bytes, value: int = 0) -> int:
+    """RFC 3720 appendix B.4, as it is written there."""
+    crc = value ^ 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
 @given(st.binary(max_size=100), st.binary(max_size=20))
-def test_crc32c_of_the_kernel_is_that_of_the_processor(head: bytes, tail: bytes) -> None:
+def test_crc32c_is_that_of_its_definition(head: bytes, tail: bytes) -> None:
     first = k.crc32c_range(as_array(head), 0, len(head), 0)
-    assert first == by_instruction.crc32c(head) == k.crc32c(head)
+    assert first == crc32c_bit_by_bit(head) == k.crc32c(head)
+    assert first == checksum._by_tables(as_array(head), 0, len(head), 0)
     assert k.crc32c_range(as_array(tail), 0, len(tail), first) == k.crc32c(head + tail)
+
+
+@pytest.mark.parametrize("size", [7, 767, 768, 776, 12_287, 12_288, 12_289, 13_057, 24_576 + 768 + 8 + 7])
+@pytest.mark.parametrize("begin", [0, 3])
+def test_crc32c_of_data_that_is_added_in_three_parts(size: int, begin: int) -> None:
+    data = bytes(n * n + n >> 3 & 0xFF for n in range(size + begin))
+    wanted = crc32c_bit_by_bit(data[begin:], 5)
+    assert k.crc32c_range(as_array(data), begin, size + begin, 5) == wanted
+    assert k.crc32c(memoryview(data)[begin:], 5) == wanted
+
+
+def test_crc32c_never_leaves_its_array() -> None:
+    for pos, end in ((-1, 4), (0, 9), (0, 1 << 40)):
+        with pytest.raises(IndexError):
+            k.crc32c_range(as_array(bytes(8)), pos, end, 0)
 
 
 def test_crc32c_has_the_check_value_of_its_definition() -> None:

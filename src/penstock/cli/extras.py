@@ -11,7 +11,6 @@ __all__ = ["EXTRAS", "VERBS", "missing_extra"]
 
 _SPARK: Final = (
     "cramjam",
-    "crc32c",
     "numba",
     "numpy",
     "pandas",
@@ -24,7 +23,6 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "contract": ("confluent_kafka", "fastavro", "httpx", "jsonschema_rs", "pydantic", "yaml"),
     "gateway": (
         "cramjam",
-        "crc32c",
         "httpx",
         "kio",
         "numba",

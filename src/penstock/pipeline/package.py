@@ -22,7 +22,6 @@ from penstock.pipeline.plan.route import FunctionKey
 __all__ = ["REQUIREMENTS", "Package", "functions_of", "make_package", "modules_of"]
 
 REQUIREMENTS: Final = (
-    "crc32c",
     "cramjam",
     "fastavro",
     "jiter",
