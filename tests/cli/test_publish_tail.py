@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.brokers.kafka_records import publish
-from penstock.brokers.pulsar_admin import PulsarAdmin
+from penstock.brokers.pulsar_admin import PulsarAdmin, PulsarSchema, PulsarTopicState
 from penstock.cli.app import main
 from penstock.record import KafkaRecord
 
@@ -160,6 +160,53 @@ def test_events_through_pulsar(name: str, pulsar: Pulsar, run: Run) -> None:
     assert [each["event"]["id"] for each in tail(run, "parcels", "--from", "-2")] == ["4", "5"]  # type: ignore[index]
     assert run("publish", f"parcels-{name}", "--server", "pulsar", "--tombstone", "--key", "k")[0] == 0
     assert tail(run, "parcels", "--from", "-1")[0]["reason"] == "a null value, no event"
+
+
+def test_a_topic_that_takes_only_producers_with_its_schema(
+    name: str, pulsar: Pulsar, run: Run, isolated_home: Path
+) -> None:
+    namespace = f"public/strict-{name}"
+    topic = f"persistent://{namespace}/orders"
+    document = (isolated_home / "asyncapi.yaml").read_text()
+    (isolated_home / "asyncapi.yaml").write_text(
+        document.replace(
+            "channels:\n",
+            "channels:\n"
+            "  strict:\n"
+            "    address: orders\n"
+            "    servers: [{$ref: '#/servers/pulsar'}]\n"
+            f"    bindings: {{pulsar: {{namespace: strict-{name}, persistence: persistent}}}}\n"
+            "    messages:\n"
+            "      order:\n"
+            "        payload:\n"
+            "          schemaFormat: application/vnd.apache.avro;version=1.11.0\n"
+            "          schema: {type: record, name: Order, fields: [{name: id, type: string}]}\n",
+            1,
+        )
+    )
+    with PulsarAdmin({"url": pulsar.admin_url}) as admin:
+        admin.create_namespace(namespace)
+        admin.create_topic(topic, 2)
+        assert admin._rest.call("POST", f"/namespaces/{namespace}/schemaValidationEnforced", True).ok
+        schema = '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"}]}'
+        admin.set_schema(topic, PulsarSchema(type="AVRO", definition=schema))
+        flags = (
+            "--type",
+            "com.shop.order",
+            "--source",
+            "/t",
+            "--data",
+            "\x02a",
+            "--content-type",
+            "avro/binary",
+        )
+        assert run("publish", "strict", *flags)[0] == 0
+        code, _, told = run("publish", topic, "--server", "pulsar", *flags)
+        assert code == 1
+        assert "declare the Avro record of the topic" in told
+        state = admin.topics([topic])[topic]
+        assert isinstance(state, PulsarTopicState) and state.schema is not None
+        assert state.schema.version == 0  # the same schema, no further version
 
 
 def test_places_that_are_not_there(name: str, run: Run) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ from penstock.brokers.pulsar_subscriptions import Cursor, TopicPart, TopicStats
 from penstock.cli.app import main
 from penstock.cli.clusters import Cluster
 from penstock.cli.standing import pulsar_readers
-from penstock.errors import ClusterError
+from penstock.errors import AccessDenied, ClusterError
 
 
 class Kafka:
@@ -24,9 +24,10 @@ class Kafka:
     def __init__(self) -> None:
         self.looked_into: set[str] = set()
 
-    def cluster(self) -> Any:
+    def cluster(self, expected: Sequence[str] = ()) -> Any:
         layout = TopicLayout(partitions=2, replicas=(1,))
-        return SimpleNamespace(topics={f"k-{number:04}": layout for number in range(1000)})
+        topics = {f"k-{number:04}": layout for number in range(1000)}
+        return SimpleNamespace(topics=topics, hidden={name for name in expected if "secret" in name})
 
     def groups(self) -> tuple[()]:
         return ()
@@ -53,6 +54,9 @@ class Pulsar:
 
     def topic_names(self, _namespaces: Any) -> Mapping[str, bool]:
         return {f"persistent://public/default/p-{number:04}": False for number in range(1000)}
+
+    def topics(self, names: Sequence[str], _policies: Sequence[str] = ()) -> Mapping[str, Any]:
+        return {name: AccessDenied("may not") if "secret" in name else None for name in names}
 
     def stats(self, topics: Mapping[str, bool]) -> Mapping[str, TopicStats]:
         self.looked_into |= set(topics)
@@ -130,6 +134,21 @@ def test_who_may_not_list_namespaces_sees_those_of_the_contract(
     assert main(["topics", "--server", "pulsar"]) == 0
     assert asked == ["public/depot"]
     assert "not there, though in the contract: public/depot/parcels (pulsar)" in capsys.readouterr().err
+
+
+def test_what_may_not_be_seen_is_not_called_missing(
+    clusters: tuple[Kafka, Pulsar], isolated_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (isolated_home / "asyncapi.yaml").write_text(
+        "asyncapi: 3.0.0\ninfo: {title: shop, version: 1.0.0}\n"
+        "servers:\n  pulsar: {host: 'localhost:1', protocol: pulsar}\n"
+        "  kafka: {host: 'localhost:1', protocol: kafka}\n"
+        "channels:\n  a: {address: k-secret}\n  b: {address: k-gone}\n"
+    )
+    assert main(["topics", "--limit", "1"]) == 0
+    told = capsys.readouterr().err
+    assert "may not be seen by this user: k-secret (kafka), k-secret (pulsar)" in told
+    assert "not there, though in the contract: k-gone (kafka), k-gone (pulsar)" in told
 
 
 def test_a_reader_of_our_own_is_told_from_a_subscription() -> None:

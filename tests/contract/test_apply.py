@@ -91,6 +91,60 @@ def test_the_next_plan_goes_on_where_the_last_one_stopped(four: Desired) -> None
     assert planned(four, clusters).steps == ()
 
 
+# Two applies at once
+
+
+def test_steps_that_another_apply_did_count_as_done(contract_of: MakeContract) -> None:
+    channels = {
+        "a": topic("a", partitions=2),
+        "b": topic("b", partitions=4),
+        "p": pulsar("p"),
+        "q": pulsar("q"),
+    }
+    before = contract_of({**channels, "old": topic("old"), "older": pulsar("older")})
+    desired = desired_state(contract_of(channels), previous=before)
+    clusters = MemoryClusters()
+    clusters.kafka("kafka").create_topic("b", partitions=1, replicas=1, settings={})
+    clusters.kafka("kafka").create_topic("old", partitions=1, replicas=1, settings={})
+    there = clusters.pulsar("pulsar")
+    there.create_tenant("acme")
+    there.create_namespace("acme/other")
+    plan = planned(desired, clusters)
+    there.create_namespace("acme/shop")
+    there.create_topic("persistent://acme/shop/older", 1)
+    late = planned(desired, clusters)
+    assert {step.kind for step in (*plan.steps, *late.steps)} == {
+        "create-namespace",
+        "create-topic",
+        "add-partitions",
+        "delete-topic",
+        "create-pulsar-topic",
+        "delete-pulsar-topic",
+    }
+    steps = late.accepted([step_id(step) for step in late.dangerous])
+    assert execute(steps, clusters).error is None
+    told: list[str] = []
+    again = execute(steps, clusters, lambda step: told.append(step_id(step)))
+    assert (again.error, again.done, len(told)) == (None, steps, len(steps))
+    assert execute([step for step in plan.steps if step.kind == "create-namespace"], clusters).error is None
+
+
+def test_a_tenant_that_another_apply_created(contract_of: MakeContract) -> None:
+    desired, clusters = desired_state(contract_of({"p": pulsar("p")})), MemoryClusters()
+    steps = planned(desired, clusters).steps
+    assert [step.kind for step in steps][:2] == ["create-tenant", "create-namespace"]
+    clusters.pulsar("pulsar").create_tenant("acme")
+    assert execute(steps, clusters).error is None
+
+
+def test_what_a_cluster_refuses_and_does_not_have_is_a_failure(contract_of: MakeContract) -> None:
+    clusters = MemoryClusters()
+    steps = planned(desired_state(contract_of({"a": topic("a", replicas=3)})), clusters).steps
+    clusters.kafka("kafka").brokers = 1
+    outcome = execute(steps, clusters, agreeing=0.0)
+    assert "Replication factor" in str(outcome.error)
+
+
 def test_a_blocked_step_is_never_executed() -> None:
     step = Blocked(server="kafka", noun="topic", name="a", difference="", why="", next="")
     with pytest.raises(InternalError):

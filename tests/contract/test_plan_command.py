@@ -210,14 +210,76 @@ def test_somebody_without_rights_is_told_so(
 ) -> None:
     project = secured("guest")
     project.contract(shop(project.mark))
-    code, shown, talk = project.run("plan", "--env", "dev", "--server", "kafka")
-    assert (code, shown) == (1, "")
-    assert "TOPIC_AUTHORIZATION_FAILED" in talk
-    assert "next: give the user of this context the right" in talk
-    code, shown, talk = project.run("plan", "--env", "dev", "--server", "pulsar")
-    assert (code, shown) == (1, "")
-    assert "Unauthorized" in talk
-    assert not [secret for secret in secrets.values() if secret in talk]
+    code, shown, talk = project.run("plan", "--env", "dev", "--explain")
+    assert (code, {line.split()[1] for line in marks(shown)}) == (0, {"schema"})  # the registry asks nobody
+    assert re.search(r"\? topic +\S+orders.placed +kafka +it may not be seen by this user", shown)
+    assert "Unauthorized" in shown
+    assert "next: give the user of this context the right" in shown
+    code, alone, more = project.run("drift", "--env", "dev", "--server", "pulsar")
+    assert code == 1
+    assert "nothing to do in what may be seen" in alone
+    assert "of what the contract declares may not be seen" in more
+    assert not [secret for secret in secrets.values() if secret in shown + talk + more]
+
+
+def test_a_reader_plans_what_it_may_see(
+    secured: Callable[[str], Project], secured_kafka: Kafka, secured_pulsar: Pulsar
+) -> None:
+    project = secured("admin")
+    mark = project.mark
+    document = small(mark, "a", "b", topicConfiguration={"retention.ms": 1000})
+    document["servers"]["pulsar"] = {"host": "pulsar.example:6650", "protocol": "pulsar"}
+    for channel in document["channels"].values():
+        channel["servers"] = [{"$ref": "#/servers/kafka"}]
+    binding = {"namespace": mark, "persistence": "persistent", "ttl": 60, "deduplication": True}
+    on_pulsar = {"servers": [{"$ref": "#/servers/pulsar"}], "bindings": {"pulsar": binding}}
+    document["channels"]["p"] = {"address": "p", **on_pulsar}
+    project.contract(document)
+    assert project.run("apply", "--yes")[0] == 0
+    may_read(secured_kafka, secured_pulsar, f"{mark}.a", f"public/{mark}")
+    project = secured("guest")
+    code, shown, _ = project.run("plan")
+    assert (code, marks(shown)) == (0, [])
+    assert [re.sub(" +", " ", line) for line in shown.splitlines() if line.startswith("?")] == [
+        f"? topic {mark}.b kafka it may not be seen by this user",
+        f"? namespace public/{mark} pulsar it may not be seen by this user",
+        f"? topic public/{mark}/p pulsar ttl, deduplication may not be seen by this user",
+    ]
+    assert "1 unchanged" in shown
+    assert project.run("drift")[0] == 1
+    document["channels"]["q"] = {"address": "q", **on_pulsar}
+    project.contract(document)
+    code, shown, _ = project.run("drift")
+    assert code == 3
+    assert "+ topic" in marks(shown)[0] and f"public/{mark}/q" in marks(shown)[0]
+    _, _, talk = project.run("topics")
+    assert f"may not be seen by this user: {mark}.b (kafka)" in talk
+    assert f"not there, though in the contract: public/{mark}/q (pulsar)" in talk
+
+
+def may_read(kafka: Kafka, pulsar: Pulsar, topic: str, namespace: str) -> None:
+    """Let guest describe a Kafka topic and consume from a namespace of Pulsar."""
+    from confluent_kafka import admin
+
+    rights = [
+        admin.AclBinding(
+            admin.ResourceType.TOPIC,
+            topic,
+            admin.ResourcePatternType.LITERAL,
+            "User:guest",
+            "*",
+            operation,
+            admin.AclPermissionType.ALLOW,
+        )
+        for operation in (admin.AclOperation.DESCRIBE, admin.AclOperation.DESCRIBE_CONFIGS)
+    ]
+    granting = admin.AdminClient(kafka.client_options())
+    for future in granting.create_acls(rights).values():
+        future.result(30)
+    options = {"url": pulsar.admin_url, "ca_file": str(pulsar.ca_file)}
+    with PulsarAdmin({**options, "authorization": f"Bearer {pulsar.token()}"}) as client:
+        path = f"/namespaces/{namespace}/permissions/guest"
+        assert client._rest.call("POST", path, ["consume"]).ok
 
 
 def test_wrong_credentials_are_told_at_once(

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
-from penstock.brokers.pulsar_admin import NamespaceState, Policies, PulsarAdmin, PulsarTopicState, Retention
+from penstock.brokers.pulsar_admin import (
+    NamespaceState,
+    Policies,
+    PulsarAdmin,
+    PulsarSchema,
+    PulsarTopicState,
+    Retention,
+)
 from penstock.contract import Contract
 from penstock.contract.actual import read_actual
 from penstock.contract.apply import execute
 from penstock.contract.desired import desired_state
 from penstock.contract.memory import MemoryClusters, MemoryPulsar
 from penstock.contract.plan import Plan, allowable, make_plan
-from penstock.contract.plan_text import line_of
+from penstock.contract.plan_text import explanation, line_of, markdown, summary, text
 from penstock.contract.ports import Clusters, KafkaPort, PulsarPort, RegistryPort
 from penstock.contract.steps import Risk, step_id
 from penstock.embedded.pulsar import Pulsar
-from penstock.errors import InternalError
+from penstock.errors import AccessDenied, InternalError
 
 MakeContract = Callable[..., Contract]
 FOREVER = Retention(minutes=-1, megabytes=-1)
@@ -210,6 +219,134 @@ def test_partitions_that_are_missing_are_created(contract_of: MakeContract, clus
     assert planned(contract, clusters).steps == ()
 
 
+# Schemas
+
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "string"}],
+}
+ADDED = {**ORDER, "fields": [*ORDER["fields"], {"name": "n", "type": "int", "default": 0}]}
+BROKEN = {**ORDER, "fields": [{"name": "id", "type": "int"}]}
+AVRO = "application/vnd.apache.avro+json;version=1.11.0"
+
+
+def carrying(*schemas: Any, format: str | None = AVRO, **message: Any) -> dict[str, Any]:
+    payloads = [{"schemaFormat": format, "schema": each} if format else each for each in schemas]
+    messages = {f"m{number}": {"payload": each, **message} for number, each in enumerate(payloads)}
+    return {**channel(), "messages": messages}
+
+
+def test_the_schema_of_a_topic_is_planned_and_applied(
+    contract_of: MakeContract, clusters: MemoryClusters
+) -> None:
+    twin, contract = clusters.pulsar("pulsar"), contract_of({"p": carrying(ORDER)})
+    plan = planned(contract, clusters)
+    assert lines(plan) == ["+ acme/shop/p schema AVRO"]
+    assert plan.steps[0].risk is Risk.CAUTION  # the topic is used by others already
+    assert execute(plan.accepted(), clusters).error is None
+    assert planned(contract, clusters).steps == ()
+    assert json.loads(twin.state["persistent://acme/shop/p"].schema.definition) == ORDER  # type: ignore[union-attr]
+    plan = planned(contract_of({"p": carrying(ADDED)}), clusters)
+    assert lines(plan) == ["~ acme/shop/p schema v0 -> v1, AVRO"]
+    twin.refusal = "a field was removed"
+    plan = planned(contract_of({"p": carrying(ADDED)}), clusters)
+    assert lines(plan) == ["! acme/shop/p schema v0, a new one is not compatible"]
+    assert "a field was removed" in explanation(plan)
+
+
+def test_a_new_topic_gets_its_schema(contract_of: MakeContract) -> None:
+    clusters, contract = MemoryClusters(), contract_of({"p": carrying(ORDER)})
+    plan = planned(contract, clusters)
+    assert lines(plan)[-2:] == ["+ acme/shop/p partitions 1", "+ acme/shop/p schema AVRO"]
+    assert execute(plan.accepted(), clusters).error is None
+    assert planned(contract, clusters).steps == ()
+
+
+@pytest.mark.parametrize(
+    ("there", "says", "expected"),
+    [
+        (
+            "AVRO",
+            carrying({"type": "object"}, format=None),
+            ["! acme/shop/p schema AVRO, contract says JSON"],
+        ),
+        ("JSON", carrying(ORDER), ["! acme/shop/p schema JSON, contract says AVRO"]),
+        ("JSON", carrying({"type": "object"}, format=None), []),
+        ("AVRO", channel(), []),
+        ("AVRO", carrying(ORDER, contentType="application/cloudevents+json"), []),
+        ("AVRO", carrying(ORDER, {**ORDER, "name": "Other"}), []),
+    ],
+)
+def test_a_schema_that_somebody_else_set(
+    contract_of: MakeContract,
+    clusters: MemoryClusters,
+    there: str,
+    says: dict[str, Any],
+    expected: list[str],
+) -> None:
+    schema = PulsarSchema(type=there, definition=json.dumps(BROKEN))
+    clusters.pulsar("pulsar").state["persistent://acme/shop/p"] = PulsarTopicState(
+        partitions=2, schema=schema
+    )
+    assert lines(planned(contract_of({"p": says}), clusters)) == expected
+
+
+# What may not be seen
+
+
+class Restricted(MemoryPulsar):
+    """A Pulsar for a user who may consume from acme/shop and administers nothing."""
+
+    def has_tenant(self, tenant: str) -> bool:
+        raise AccessDenied("no", why="not an administrator")
+
+    def namespace(self, namespace: str, policies: Collection[str] = ()) -> NamespaceState | None:
+        raise AccessDenied("no", why="not an administrator")
+
+    def topics(
+        self, names: Sequence[str], policies: Collection[str] = ()
+    ) -> Mapping[str, PulsarTopicState | AccessDenied | None]:
+        found = super().topics(names, policies)
+        hidden = tuple(policies)
+        return {
+            name: AccessDenied("no", why="no right")
+            if "/shop/" not in name
+            else replace(state, hidden=hidden)
+            if isinstance(state, PulsarTopicState)
+            else None
+            for name, state in found.items()
+        }
+
+
+def test_a_reader_plans_what_it_may_see(contract_of: MakeContract) -> None:
+    twin = Restricted()
+    twin.tenants["acme"] = {
+        "acme/shop": NamespaceState(),
+        "acme/closed": NamespaceState(),
+        "acme/x": NamespaceState(),
+    }
+    twin.state["persistent://acme/shop/p"] = PulsarTopicState(partitions=4, missing=(2,))
+    twin.state["persistent://acme/closed/p"] = PulsarTopicState(partitions=4)
+    clusters = MemoryClusters(_pulsar={"pulsar": twin})
+    channels = {
+        "p": channel(deduplication=True, ttl=5),
+        "new": channel("new"),
+        "closed": channel(namespace="closed"),
+    }
+    plan = planned(contract_of(channels), clusters)
+    assert lines(plan) == ["+ acme/shop/new partitions 1", "+ acme/shop/p partition 2"]
+    assert [(each.noun, each.name, each.what) for each in plan.unseen] == [
+        ("namespace", "acme/shop", ""),
+        ("topic", "persistent://acme/closed/p", ""),
+        ("topic", "persistent://acme/shop/p", "ttl, deduplication"),
+    ]
+    assert "? topic     acme/closed/p  pulsar  it may not be seen by this user" in text(plan)
+    assert summary(plan) == "2 to add, 3 may not be seen"
+    assert "| `?` | topic | `acme/closed/p`" in markdown(plan)
+    assert "not an administrator" in explanation(plan)
+
+
 # On a real broker
 
 
@@ -239,7 +376,7 @@ class Shop:
     def topic(self) -> str:
         return f"persistent://{self.tenant}/shop/p"
 
-    def plan(self, **binding: Any) -> Plan:
+    def plan(self, says: dict[str, Any] | None = None, **binding: Any) -> Plan:
         servers = {
             "pulsar": {
                 "host": "pulsar.example:6650",
@@ -247,7 +384,7 @@ class Shop:
                 "bindings": {"pulsar": {"tenant": self.tenant}},
             }
         }
-        contract = self.contract_of({"p": channel(**binding)}, servers=servers)
+        contract = self.contract_of({"p": says or channel(**binding)}, servers=servers)
         return planned(contract, RealPulsar(self.admin))
 
     def until(self, expected: list[str], **binding: Any) -> Plan:
@@ -346,3 +483,38 @@ def test_a_partition_that_was_deleted(shop: Shop) -> None:
     shop.execute(plan)
     shop.until([])
     assert shop.plan(**{"x-penstock-partitions": 3}).steps == ()
+
+
+@pytest.mark.server
+def test_two_applies_at_once(shop: Shop) -> None:
+    binding = {"namespace": "late", "x-penstock-partitions": 2, **SHORT}
+    plans = [shop.plan(**binding) for _ in range(2)]
+    assert [step.kind for step in plans[0].steps] == [
+        "create-namespace",
+        "change-policy",
+        "create-pulsar-topic",
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(shop.execute, plans))
+    assert shop.plan(**binding).steps == ()
+    shop.execute(plans[0])  # one that comes later still
+
+
+@pytest.mark.server
+def test_the_schema_of_a_real_topic(shop: Shop) -> None:
+    shop.admin.create_topic(shop.topic, 2)
+    name = f"{shop.tenant}/shop/p"
+    plan = shop.plan(carrying(ORDER))
+    assert lines(plan) == [f"+ {name} schema AVRO"]
+    shop.execute(plan)
+    assert shop.plan(carrying(ORDER)).steps == ()
+    plan = shop.plan(carrying(ADDED))
+    assert lines(plan) == [f"~ {name} schema v0 -> v1, AVRO"]
+    shop.execute(plan)
+    assert shop.plan(carrying(ADDED)).steps == ()
+    plan = shop.plan(carrying(BROKEN))
+    assert lines(plan) == [f"! {name} schema v1, a new one is not compatible"]
+    assert "Unable to read schema" in explanation(plan)
+    assert "at org.apache" not in explanation(plan)
+    plan = shop.plan(carrying({"type": "object"}, format=None))
+    assert lines(plan) == [f"! {name} schema AVRO, contract says JSON"]

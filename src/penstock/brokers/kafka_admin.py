@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from penstock.brokers.kafka_contact import START, Contact
 from penstock.brokers.kafka_layout import Cluster, Setting, TopicLayout, TopicUsage
-from penstock.errors import ClusterError, Unreachable
+from penstock.errors import AccessDenied, ClusterError, Unreachable
 
 __all__ = ["KafkaAdmin"]
 
@@ -73,8 +73,8 @@ class KafkaAdmin:
     def cluster(self, expected: Sequence[str] = ()) -> Cluster:
         """Count the brokers and list every topic, with one request.
 
-        Kafka hides a topic that the user may not see; an expected one that is hidden is an error. A gateway
-        lists one namespace of Pulsar; an expected topic of another is asked for by its name.
+        Kafka leaves out a topic that the user may not see; an expected one is asked for by its name, and is
+        named in `hidden` if it is such. A gateway lists one namespace of Pulsar, the others it has by name.
         """
         metadata = self._contact.metadata()
         topics = {
@@ -85,8 +85,11 @@ class KafkaAdmin:
             for name, topic in metadata.topics.items()
             if topic.partitions
         }
-        topics |= self._by_name([name for name in expected if name not in topics])
-        return Cluster(brokers=len(metadata.brokers), topics=MappingProxyType(topics))
+        hidden: set[str] = set()
+        topics |= self._by_name([name for name in expected if name not in topics], hidden)
+        return Cluster(
+            brokers=len(metadata.brokers), topics=MappingProxyType(topics), hidden=frozenset(hidden)
+        )
 
     def settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, Setting]]:
         """Read all settings of some topics; one that is not there any more is left out."""
@@ -197,8 +200,11 @@ class KafkaAdmin:
         except ClusterError as exc:
             _log.debug("%s: a change is made and cannot be seen: %s", self.name, exc)
 
-    def _by_name(self, topics: Sequence[str]) -> dict[str, TopicLayout]:
-        """Describe topics that are not listed; those that are not there are left out."""
+    def _by_name(self, topics: Sequence[str], hidden: set[str] | None = None) -> dict[str, TopicLayout]:
+        """Describe topics that are not listed; those that are not there are left out.
+
+        Those that may not be seen are added to `hidden`; without it, one of them is an error.
+        """
         from confluent_kafka import TopicCollection
 
         found: dict[str, TopicLayout] = {}
@@ -210,7 +216,9 @@ class KafkaAdmin:
                     with self._translated(f"topic {name}"):
                         parts = future.result(self._timeout).partitions
                 except ClusterError as exc:
-                    if "UNKNOWN_TOPIC" not in (exc.why or ""):
+                    if hidden is not None and isinstance(exc, AccessDenied):
+                        hidden.add(name)
+                    elif "UNKNOWN_TOPIC" not in (exc.why or ""):
                         raise
                 else:
                     replicas = tuple(sorted({len(part.replicas) for part in parts}))

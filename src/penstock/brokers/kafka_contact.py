@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Final
 
-from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
+from penstock.errors import AccessDenied, ClusterError, ConfigError, MissingExtra, Unreachable
 
 __all__ = ["CONNECT_SECONDS", "START", "UNREACHABLE", "Contact", "error_name", "make_client"]
 
@@ -146,7 +146,8 @@ class Contact:
             why = self._troubles.get("_TRANSPORT") or self._troubles.get("_RESOLVE") or said
             return Unreachable(what or f"cannot reach {self.name}", where=self.address, why=why, next=START)
         advice = next((text for words, text in _ADVICE.items() if name in words), None)
-        return ClusterError(
+        kind = AccessDenied if name.endswith("_AUTHORIZATION_FAILED") else ClusterError
+        return kind(
             what or f"{self.name} refused: {subject}", where=self.address, why=f"{said} ({name})", next=advice
         )
 

@@ -23,6 +23,8 @@ class Cluster:
 
     brokers: int
     topics: Mapping[str, TopicLayout]
+    hidden: frozenset[str] = frozenset()
+    """Topics that were asked for by name and may not be seen by this user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,14 +12,16 @@ from typing import Any, Final, Self
 from urllib.parse import quote
 
 from penstock.brokers.rest import Answer, Rest, tls_context
-from penstock.errors import ClusterError, ConfigError
+from penstock.errors import AccessDenied, ClusterError, ConfigError, Unreachable
 
 __all__ = [
     "NAMESPACE_POLICIES",
+    "SCHEMA",
     "TOPIC_POLICIES",
     "NamespaceState",
     "Policies",
     "PulsarAdmin",
+    "PulsarSchema",
     "PulsarTopicState",
     "PulsarUsage",
     "Retention",
@@ -40,6 +42,8 @@ NAMESPACE_POLICIES: Final = ("retention", "ttl", "replication")
 """Policies that a contract declares for a namespace; a topic may have one of its own, which goes before."""
 TOPIC_POLICIES: Final = ("deduplication", "compaction")
 """Policies that a contract declares for a topic."""
+SCHEMA: Final = "schema"
+"""Named among policies, it lets the schema of a topic be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,17 @@ class NamespaceState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarSchema:
+    """A schema of a topic, as Pulsar's own registry keeps it."""
+
+    type: str
+    """AVRO, JSON, STRING and so on."""
+    definition: str
+    version: int = field(default=0, compare=False)
+    """Pulsar counts from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PulsarTopicState:
     """A topic with its own policies; None means that nothing is set on the topic."""
 
@@ -93,8 +108,11 @@ class PulsarTopicState:
     replication: tuple[str, ...] | None = None
     missing: tuple[int, ...] = ()
     """Partitions that the topic should have by its metadata and does not."""
+    schema: PulsarSchema | None = None
     inherited: Policies = field(default=Policies(), compare=False)
     """What is in effect where the topic has no policy of its own: that of its namespace, or of the broker."""
+    hidden: tuple[str, ...] = field(default=(), compare=False)
+    """Policies that may not be seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,15 +204,39 @@ class PulsarAdmin:
         )
 
     def topics(
-        self, names: Sequence[str], policies: Collection[str] = (*NAMESPACE_POLICIES, *TOPIC_POLICIES)
-    ) -> Mapping[str, PulsarTopicState | None]:
-        """Read several topics with some of their policies, side by side; None is one that is not there."""
+        self, names: Sequence[str], policies: Collection[str] = (*NAMESPACE_POLICIES, *TOPIC_POLICIES, SCHEMA)
+    ) -> Mapping[str, PulsarTopicState | AccessDenied | None]:
+        """Read several topics with some of their policies, side by side; None is one that is not there.
+
+        AccessDenied is a topic that may not be seen, which does not keep the others from being read.
+        """
         stored = [name for name in names if name.startswith("persistent://")]
         namespaces = list(dict.fromkeys("/".join(name[13:].split("/")[:2]) for name in stored))
         with ThreadPoolExecutor(max_workers=WORKERS) as pool:
-            there = frozenset(topic for listed in pool.map(self._listed, namespaces) for topic in listed)
-            states = pool.map(lambda name: self._topic(name, policies, there), names)
+            lists = dict(zip(namespaces, pool.map(self._listed_if_allowed, namespaces), strict=True))
+            states = pool.map(lambda name: self._seen(name, policies, lists), names)
             return dict(zip(names, states, strict=True))
+
+    def _seen(
+        self, topic: str, policies: Collection[str], lists: Mapping[str, frozenset[str] | None]
+    ) -> PulsarTopicState | AccessDenied | None:
+        try:
+            return self._topic(topic, policies, lists.get("/".join(topic[13:].split("/")[:2])))
+        except AccessDenied as denied:
+            return denied
+
+    def schema_refusal(self, topic: str, schema: PulsarSchema) -> str | None:
+        """Ask whether a schema may become the next version; give the broker's reason if not, else None."""
+        path, body = f"{_schema_path(topic)}/compatibility", _schema_body(schema)
+        try:
+            value = self._accepted(f"schema of topic {topic}", self._rest.call("POST", path, body)).value
+        except (AccessDenied, Unreachable):
+            raise
+        except ClusterError as refused:
+            # Pulsar answers a server error for one that is not compatible: the reason, then a stack trace.
+            return _first_words(refused.why or refused.what)
+        compatible = isinstance(value, dict) and value.get("compatibility") is True
+        return None if compatible else "The schemas are not compatible."
 
     def usage(self, topic: str) -> PulsarUsage:
         """Count what a topic stores and name its subscriptions; those of Pulsar itself do not count."""
@@ -231,6 +273,10 @@ class PulsarAdmin:
         """Let a topic have `total` partitions; Pulsar refuses fewer than there are."""
         self._do("POST", f"{topic_path(topic)}/partitions", f"topic {topic}", total)
 
+    def set_schema(self, topic: str, schema: PulsarSchema) -> None:
+        """Make a schema the newest of a topic."""
+        self._do("POST", f"{_schema_path(topic)}/schema", f"schema of topic {topic}", _schema_body(schema))
+
     def create_missed_partitions(self, topic: str) -> None:
         """Create the partitions that a topic should have by its metadata and does not."""
         self._do("POST", f"{topic_path(topic)}/createMissedPartitions", f"topic {topic}")
@@ -261,8 +307,10 @@ class PulsarAdmin:
         if found is None:
             return None
         partitions = whole(self._object(found.value, subject).get("partitions")) or 0
-        own = {name: self._policy(topic, name) for name in policies}
-        applied = [name for name in TOPIC_POLICIES if name in policies and own[name] is None]
+        hidden: list[str] = []
+        read = dict.fromkeys(policies, self._policy_if_allowed) | {SCHEMA: self._schema_if_allowed}
+        own: dict[str, Any] = {name: read[name](topic, name, hidden) for name in policies}
+        applied = [n for n in TOPIC_POLICIES if n in policies and own[n] is None and n not in hidden]
         inherited: dict[str, Any] = {name: self._policy(topic, name, applied=True) for name in applied}
         # Nothing lists the partitions of a topic that is not stored: they are there while they are used.
         stored = there is not None and topic.startswith("persistent://")
@@ -275,7 +323,31 @@ class PulsarAdmin:
                 if f"{topic}{PARTITION}{number}" not in (there or ())
             ),
             inherited=Policies(**inherited),
+            hidden=tuple(hidden),
         )
+
+    def _schema_if_allowed(self, topic: str, name: str, hidden: list[str]) -> PulsarSchema | None:
+        try:
+            answer = self._find(f"{_schema_path(topic)}/schema", f"schema of topic {topic}")
+        except AccessDenied:
+            hidden.append(name)
+            return None
+        if answer is None:
+            return None
+        value = self._object(answer.value, f"schema of topic {topic}")
+        return PulsarSchema(
+            type=str(value.get("type")),
+            definition=str(value.get("data") or ""),
+            version=whole(value.get("version")) or 0,
+        )
+
+    def _policy_if_allowed(self, topic: str, policy: str, hidden: list[str]) -> Any:
+        """Read a policy of a topic; one that may not be seen is None and added to `hidden`."""
+        try:
+            return self._policy(topic, policy)
+        except AccessDenied:
+            hidden.append(policy)
+            return None
 
     def _policy(self, topic: str, policy: str, *, applied: bool = False) -> Any:
         """Read a policy of a topic: its own, or with `applied` the one in effect; None if there is none."""
@@ -291,6 +363,12 @@ class PulsarAdmin:
         if policy == "replication":
             return tuple(sorted(map(str, value))) if isinstance(value, list) else None
         return bool(value) if policy == "deduplication" else whole(value)
+
+    def _listed_if_allowed(self, namespace: str) -> frozenset[str] | None:
+        try:
+            return self._listed(namespace)
+        except AccessDenied:
+            return None
 
     def _listed(self, namespace: str) -> frozenset[str]:
         """Name the stored topics of a namespace, each partition by itself."""
@@ -370,6 +448,19 @@ def _body(value: Retention | int | tuple[str, ...]) -> Any:
     if isinstance(value, Retention):
         return {"retentionTimeInMinutes": value.minutes, "retentionSizeInMB": value.megabytes}
     return list(value) if isinstance(value, tuple) else value
+
+
+def _schema_path(topic: str) -> str:
+    return f"/schemas/{topic_path(topic).split('/', 2)[2]}"
+
+
+def _schema_body(schema: PulsarSchema) -> dict[str, Any]:
+    return {"type": schema.type, "schema": schema.definition, "properties": {}}
+
+
+def _first_words(reason: str) -> str:
+    """Give the message in an error of the broker, without the stack trace behind it."""
+    return " ".join(reason.partition("Stacktrace:")[0].rpartition("Message:")[2].split())
 
 
 def _without_partition(topic: str) -> str:

@@ -46,10 +46,12 @@ async def parts_of(client: PulsarClient, topic: str) -> list[str]:
     return [f"{topic}-partition-{number}" for number in range(count)] or [topic]
 
 
-async def publish(client: PulsarClient, topic: str, messages: Iterable[PulsarMessage]) -> int:
+async def publish(
+    client: PulsarClient, topic: str, messages: Iterable[PulsarMessage], *, avro_schema: str | None = None
+) -> int:
     """Send messages and wait until all are acknowledged; a key decides as in Pulsar's Java client."""
     parts = await parts_of(client, topic)
-    producers = [await client.producer(part) for part in parts]
+    producers = [await client.producer(part, avro_schema=avro_schema) for part in parts]
     receipts = []
     for number, message in enumerate(messages):
         part = number if message.key is None else _java_hash(message.key) & _MASK

@@ -20,6 +20,7 @@ from penstock.cli.planning import (
     form_of,
     look,
     print_plan,
+    refuse_unseen,
 )
 from penstock.cli.settings import current
 from penstock.errors import ClusterError, Refused, UsageError
@@ -87,6 +88,7 @@ def _apply(plan: Plan, situation: Situation, saved: SavedPlan | None, names: lis
     if steps:
         _settle(situation, names)
     _refuse_the_rest(plan, names)
+    refuse_unseen(plan)
 
 
 @dataclass(frozen=True, slots=True)

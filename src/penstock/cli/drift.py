@@ -13,6 +13,7 @@ from penstock.cli.planning import (
     form_of,
     look,
     print_plan,
+    refuse_unseen,
 )
 
 __all__ = ["command"]
@@ -30,3 +31,4 @@ def command(
     print_plan(plan, form_of(form), explain=explain)
     if plan.steps:
         raise typer.Exit(CHANGES_PENDING)
+    refuse_unseen(plan)

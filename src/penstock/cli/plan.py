@@ -19,6 +19,7 @@ from penstock.cli.planning import (
     form_of,
     look,
     print_plan,
+    refuse_unseen,
 )
 
 __all__ = ["command"]
@@ -57,3 +58,5 @@ def command(
         output.talk(f"plan saved to {out}; next: penstock apply {out}")
     if exit_code and plan.steps:
         raise typer.Exit(CHANGES_PENDING)
+    if exit_code:
+        refuse_unseen(plan)

@@ -12,6 +12,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.settings import configuration, current
+from penstock.errors import AccessDenied
 
 if TYPE_CHECKING:
     from penstock.config import Config, Context
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
     from penstock.contract.desired import Desired
     from penstock.contract.plan import Plan
 
-__all__ = ["CHANGES_PENDING", "Form", "Situation", "contract_path", "form_of", "look", "print_plan"]
+__all__ = [
+    "CHANGES_PENDING",
+    "Form",
+    "Situation",
+    "contract_path",
+    "form_of",
+    "look",
+    "print_plan",
+    "refuse_unseen",
+]
 
 CHANGES_PENDING = 3
 
@@ -150,7 +160,20 @@ def print_plan(plan: Plan, form: Form, *, allow: list[str] | None = None, explai
         output.data(plan_text.markdown(plan, allow=names))
     elif form is Form.TABLE:
         output.data(plan_text.text(plan, allow=names))
-        if explain and plan.steps:
+        if explain and (plan.steps or plan.unseen):
             output.data(f"\n{plan_text.explanation(plan)}")
     else:
         output.document(plan_text.as_data(plan, allow=names), form)
+
+
+def refuse_unseen(plan: Plan) -> None:
+    """Raise AccessDenied if a plan leaves out what may not be seen: nobody can say that all is well."""
+    if plan.unseen:
+        names = [
+            f"{each.noun} {each.name}" + (f" ({each.what})" if each.what else "") for each in plan.unseen
+        ]
+        raise AccessDenied(
+            f"{len(names)} of what the contract declares may not be seen",
+            why="; ".join(names[:5]) + ("; ..." if len(names) > 5 else ""),
+            next="penstock plan --explain says why; give the user of this context the right to read it",
+        )

@@ -7,7 +7,7 @@ looked into.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -23,6 +23,7 @@ from penstock.cli.standing import MAX_GROUPS, Reader, kafka_readers, pulsar_name
 
 if TYPE_CHECKING:
     from penstock.contract import Contract
+    from penstock.contract.desired import Desired
 
 __all__ = ["command"]
 
@@ -200,11 +201,35 @@ def _tell_missing(clusters: Clusters, contract: Contract, found: Sequence[_Found
         return
     desired = desired_state(contract, servers=servers)
     there = {(each.cluster.name, each.name) for each in found}
+    hidden = _hidden(clusters, desired, there)
     wanted = [(each.server, each.topic) for each in desired.kafka_topics]
     wanted += [(each.server, each.topic) for each in desired.pulsar_topics]
-    missing = [f"{short_name(topic)} ({server})" for server, topic in wanted if (server, topic) not in there]
+    absent = [each for each in wanted if each not in there]
+    missing = [f"{short_name(topic)} ({server})" for server, topic in absent if (server, topic) not in hidden]
+    unseen = [f"{short_name(topic)} ({server})" for server, topic in absent if (server, topic) in hidden]
+    if unseen:
+        output.talk(f"in the contract and may not be seen by this user: {', '.join(unseen)}")
     if missing:
         output.talk(f"not there, though in the contract: {', '.join(missing)}; next: penstock plan")
+
+
+def _hidden(
+    clusters: Clusters, desired: Desired, there: Collection[tuple[str, str]]
+) -> frozenset[tuple[str, str]]:
+    """Name the topics of the contract that are not listed because this user may not see them."""
+    from penstock.errors import AccessDenied
+
+    found: set[tuple[str, str]] = set()
+    for cluster in clusters.chosen:
+        kafka = [each.topic for each in desired.kafka_topics if each.server == cluster.name]
+        pulsar = [each.topic for each in desired.pulsar_topics if each.server == cluster.name]
+        absent = [topic for topic in (*kafka, *pulsar) if (cluster.name, topic) not in there]
+        if absent and cluster.kind == "pulsar":
+            states = cluster.pulsar.topics(absent, ())
+            found |= {(cluster.name, t) for t, state in states.items() if isinstance(state, AccessDenied)}
+        elif absent:
+            found |= {(cluster.name, topic) for topic in cluster.kafka.cluster(absent).hidden}
+    return frozenset(found)
 
 
 def _row(topic: Topic) -> tuple[Any, ...]:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TypeVar
 
 from penstock.brokers.kafka_layout import Setting, TopicUsage
 from penstock.brokers.pulsar_admin import (
     NAMESPACE_POLICIES,
+    SCHEMA,
     TOPIC_POLICIES,
     NamespaceState,
+    PulsarSchema,
     PulsarTopicState,
     PulsarUsage,
 )
 from penstock.brokers.schema_registry import Registered, SchemaReference, Verdict
-from penstock.contract.desired import Desired, WantedKafkaTopic
+from penstock.contract.desired import Desired, WantedKafkaTopic, WantedNamespace
 from penstock.contract.ports import Clusters, KafkaPort, PulsarPort, RegistryPort
+from penstock.contract.pulsar_schemas import AVRO, same_definition
 from penstock.contract.topic_settings import TOPIC_SETTINGS
 from penstock.contract.topics import namespace_of
 from penstock.contract.wanted_subjects import WantedSubject
+from penstock.errors import AccessDenied
 
 __all__ = [
     "Actual",
@@ -28,11 +32,12 @@ __all__ = [
     "ActualKafkaTopic",
     "ActualPulsar",
     "ActualSubject",
+    "Unseen",
     "read_actual",
     "same_schema",
 ]
 
-NOTHING: Final[Mapping[str, str]] = {}
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,8 @@ class ActualPulsar:
     tenants: frozenset[str] = frozenset()
     namespaces: Mapping[str, NamespaceState] = field(default_factory=dict)
     topics: Mapping[str, PulsarTopicState] = field(default_factory=dict)
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """Why the schema that is wanted of a topic may not follow the one that it has."""
     doomed: Mapping[str, PulsarUsage] = field(default_factory=dict)
 
 
@@ -79,22 +86,43 @@ class ActualSubject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """Something that the contract declares and that this user may not see, so that it is not compared."""
+
+    server: str
+    noun: str
+    name: str
+    what: str = ""
+    """The part that may not be seen; empty if it is the whole."""
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Actual:
     """The clusters, by the name of the server; registries by the server that names them."""
 
     kafka: Mapping[str, ActualKafka] = field(default_factory=dict)
     pulsar: Mapping[str, ActualPulsar] = field(default_factory=dict)
     registries: Mapping[str, Mapping[str, ActualSubject]] = field(default_factory=dict)
+    unseen: tuple[Unseen, ...] = ()
+    hidden: frozenset[tuple[str, str]] = frozenset()
+    """Server and name of what may not be seen at all."""
 
 
 def read_actual(desired: Desired, clusters: Clusters) -> Actual:
-    """Look at everything that the contract speaks about."""
+    """Look at everything that the contract speaks about; what may not be seen does not hide the rest."""
     families = desired.servers.items()
     registries = dict.fromkeys(wanted.registry for wanted in desired.subjects)
+    unseen: list[Unseen] = []
+    kafka = {n: _read_kafka(n, desired, clusters.kafka(n), unseen) for n, f in families if f == "kafka"}
+    pulsar = {n: _read_pulsar(n, desired, clusters.pulsar(n), unseen) for n, f in families if f == "pulsar"}
+    subjects = {name: _read_registry(name, desired, clusters.registry(name), unseen) for name in registries}
     return Actual(
-        kafka={n: _read_kafka(n, desired, clusters.kafka(n)) for n, f in families if f == "kafka"},
-        pulsar={n: _read_pulsar(n, desired, clusters.pulsar(n)) for n, f in families if f == "pulsar"},
-        registries={name: _read_registry(name, desired, clusters.registry(name)) for name in registries},
+        kafka=kafka,
+        pulsar=pulsar,
+        registries=subjects,
+        unseen=tuple(unseen),
+        hidden=frozenset((each.server, each.name) for each in unseen if not each.what),
     )
 
 
@@ -105,13 +133,13 @@ def _gone(desired: Desired, server: str) -> list[str]:
 # Kafka
 
 
-def _read_kafka(server: str, desired: Desired, port: KafkaPort) -> ActualKafka:
+def _read_kafka(server: str, desired: Desired, port: KafkaPort, unseen: list[Unseen]) -> ActualKafka:
     wanted = [topic for topic in desired.kafka_topics if topic.server == server]
     cluster = port.cluster([topic.topic for topic in wanted])
     there = [topic for topic in wanted if topic.topic in cluster.topics]
-    settings = port.settings([topic.topic for topic in there])
+    unseen += [Unseen(server=server, noun="topic", name=name) for name in sorted(cluster.hidden)]
+    settings = _read_settings(server, there, port, unseen)
     there = [topic for topic in there if topic.topic in settings]
-    doomed = [topic for topic in _gone(desired, server) if topic in cluster.topics]
     return ActualKafka(
         brokers=cluster.brokers,
         topics={
@@ -123,8 +151,45 @@ def _read_kafka(server: str, desired: Desired, port: KafkaPort) -> ActualKafka:
             for topic in there
         },
         unknown=_unknown(wanted, settings, port),
-        doomed={topic: port.usage(topic) for topic in doomed},
+        doomed=_usages(
+            server, [t for t in _gone(desired, server) if t in cluster.topics], port.usage, unseen
+        ),
     )
+
+
+def _read_settings(
+    server: str, topics: Sequence[WantedKafkaTopic], port: KafkaPort, unseen: list[Unseen]
+) -> Mapping[str, Mapping[str, Setting]]:
+    """Read the settings of topics; where those of one may not be seen, of each by itself."""
+    try:
+        return port.settings([topic.topic for topic in topics])
+    except AccessDenied:
+        found: dict[str, Mapping[str, Setting]] = {}
+    for topic in topics:
+        try:
+            found |= port.settings([topic.topic])
+        except AccessDenied as denied:
+            found[topic.topic] = {}
+            if topic.settings:
+                unseen.append(_unseen(server, "topic", topic.topic, denied, "settings"))
+    return found
+
+
+def _usages(
+    server: str, topics: Iterable[str], usage: Callable[[str], _T], unseen: list[Unseen]
+) -> dict[str, _T]:
+    """Read what would be lost with topics; one that may not be looked into is not deleted."""
+    found = {}
+    for topic in topics:
+        try:
+            found[topic] = usage(topic)
+        except AccessDenied as denied:
+            unseen.append(_unseen(server, "topic", topic, denied, "what it holds"))
+    return found
+
+
+def _unseen(server: str, noun: str, name: str, denied: AccessDenied, what: str = "") -> Unseen:
+    return Unseen(server=server, noun=noun, name=name, what=what, why=denied.why or denied.what)
 
 
 def _declared(topic: WantedKafkaTopic, settings: Mapping[str, Setting]) -> dict[str, Setting]:
@@ -137,32 +202,105 @@ def _unknown(
     """The declared settings that the broker does not list; with no topic to list them, it is asked."""
     declared = {key: value for topic in wanted for key, value in topic.settings}
     unusual = {key: value for key, value in declared.items() if key not in TOPIC_SETTINGS}
-    if described:
-        listed = {key for settings in described.values() for key in settings}
+    listed = {key for settings in described.values() for key in settings}
+    if listed:
         return frozenset(declared.keys() - listed)
-    return port.unknown_settings(unusual) if unusual else frozenset()
+    try:
+        return port.unknown_settings(unusual) if unusual else frozenset()
+    except AccessDenied:
+        # Who may not create topics may not ask either; what the broker does not know it refuses later.
+        return frozenset()
 
 
 # Pulsar
 
 
-def _read_pulsar(server: str, desired: Desired, port: PulsarPort) -> ActualPulsar:
-    names = [wanted.namespace for wanted in desired.namespaces if wanted.server == server]
-    tenants = frozenset(t for t in dict.fromkeys(n.partition("/")[0] for n in names) if port.has_tenant(t))
+def _read_pulsar(server: str, desired: Desired, port: PulsarPort, unseen: list[Unseen]) -> ActualPulsar:
+    # Everybody with valid credentials may ask for the clusters: a refusal here is no missing right.
+    clusters = port.clusters()
+    wanted = [each for each in desired.namespaces if each.server == server]
     policies = _policies(server, desired)
-    namespaces = {n: port.namespace(n, policies) for n in names if n.partition("/")[0] in tenants}
-    known = {name: state for name, state in namespaces.items() if state is not None}
-    asked = [w.topic for w in desired.pulsar_topics if w.server == server and namespace_of(w.topic) in known]
-    topics = port.topics(asked, policies)
+    tenants = _tenants(dict.fromkeys(each.namespace.partition("/")[0] for each in wanted), port)
+    there = [each for each in wanted if each.namespace.partition("/")[0] in tenants]
+    known, hidden = _read_namespaces(there, policies, port, unseen)
+    asked = [
+        each.topic
+        for each in desired.pulsar_topics
+        if each.server == server and namespace_of(each.topic) in {*known, *hidden}
+    ]
+    topics = _read_topics(server, port.topics(asked, policies), unseen)
     gone = port.topics(_gone(desired, server), ())
-    doomed = [topic for topic, state in gone.items() if state is not None]
+    doomed = [topic for topic, state in gone.items() if isinstance(state, PulsarTopicState)]
     return ActualPulsar(
-        clusters=port.clusters(),
+        clusters=clusters,
         tenants=tenants,
         namespaces=known,
-        topics={topic: state for topic, state in topics.items() if state is not None},
-        doomed={topic: port.usage(topic) for topic in doomed},
+        topics=topics,
+        refusals=_refusals(server, desired, topics, port),
+        doomed=_usages(server, doomed, port.usage, unseen),
     )
+
+
+def _refusals(
+    server: str, desired: Desired, topics: Mapping[str, PulsarTopicState], port: PulsarPort
+) -> dict[str, str]:
+    """Ask about the schemas that would replace others; a topic without one takes any."""
+    found: dict[str, str] = {}
+    for wanted in desired.pulsar_topics:
+        there = topics[wanted.topic].schema if wanted.server == server and wanted.topic in topics else None
+        avro = wanted.payload.avro
+        if there is None or avro is None or there.type != AVRO or same_definition(there.definition, avro):
+            continue
+        refusal = port.schema_refusal(wanted.topic, PulsarSchema(type=AVRO, definition=avro))
+        found |= {} if refusal is None else {wanted.topic: refusal}
+    return found
+
+
+def _tenants(names: Iterable[str], port: PulsarPort) -> frozenset[str]:
+    """Give the tenants that are there, or may be: only their administrators may ask."""
+    found = set()
+    for name in names:
+        try:
+            if port.has_tenant(name):
+                found.add(name)
+        except AccessDenied:
+            found.add(name)
+    return frozenset(found)
+
+
+def _read_namespaces(
+    wanted: Iterable[WantedNamespace], policies: Sequence[str], port: PulsarPort, unseen: list[Unseen]
+) -> tuple[dict[str, NamespaceState], list[str]]:
+    """Read namespaces; the second are those that may not be seen, whose topics perhaps may."""
+    known: dict[str, NamespaceState] = {}
+    hidden = []
+    for each in wanted:
+        try:
+            state = port.namespace(each.namespace, policies)
+        except AccessDenied as denied:
+            if all(getattr(each, policy) is None for policy in NAMESPACE_POLICIES):
+                known[each.namespace] = NamespaceState()  # nothing of it is compared
+                continue
+            hidden.append(each.namespace)
+            unseen.append(_unseen(each.server, "namespace", each.namespace, denied))
+        else:
+            known |= {} if state is None else {each.namespace: state}
+    return known, hidden
+
+
+def _read_topics(
+    server: str, found: Mapping[str, PulsarTopicState | AccessDenied | None], unseen: list[Unseen]
+) -> dict[str, PulsarTopicState]:
+    topics = {}
+    for topic, state in found.items():
+        if isinstance(state, AccessDenied):
+            unseen.append(_unseen(server, "topic", topic, state))
+        elif state is not None:
+            topics[topic] = state
+            if state.hidden:
+                what = ", ".join(state.hidden)
+                unseen.append(Unseen(server=server, noun="topic", name=topic, what=what))
+    return topics
 
 
 def _policies(server: str, desired: Desired) -> tuple[str, ...]:
@@ -170,21 +308,29 @@ def _policies(server: str, desired: Desired) -> tuple[str, ...]:
     namespaces = [wanted for wanted in desired.namespaces if wanted.server == server]
     topics = [wanted for wanted in desired.pulsar_topics if wanted.server == server]
     of_namespaces = [p for p in NAMESPACE_POLICIES if any(getattr(w, p) is not None for w in namespaces)]
-    return (*of_namespaces, *(p for p in TOPIC_POLICIES if any(getattr(w, p) is not None for w in topics)))
+    of_topics = [p for p in TOPIC_POLICIES if any(getattr(w, p) is not None for w in topics)]
+    schema = [SCHEMA] if any(w.payload.format is not None for w in topics) else []
+    return (*of_namespaces, *of_topics, *schema)
 
 
 # Registries
 
 
-def _read_registry(name: str, desired: Desired, port: RegistryPort) -> dict[str, ActualSubject]:
+def _read_registry(
+    name: str, desired: Desired, port: RegistryPort, unseen: list[Unseen]
+) -> dict[str, ActualSubject]:
     """Read the subjects, those that others refer to first: a reference has a version."""
-    there = port.subjects()
     wanted = [subject for subject in desired.subjects if subject.registry == name and not subject.problem]
     found: dict[str, ActualSubject] = {}
+    there: frozenset[str] | None = None
     for subject in sorted(wanted, key=lambda each: each.rank):
-        state = _read_subject(subject, found, port) if subject.subject in there else None
-        if state is not None:
-            found[subject.subject] = state
+        try:
+            there = port.subjects() if there is None else there
+            state = _read_subject(subject, found, port) if subject.subject in there else None
+        except AccessDenied as denied:
+            unseen.append(_unseen(name, "schema", subject.subject, denied))
+        else:
+            found |= {} if state is None else {subject.subject: state}
     return found
 
 

@@ -18,6 +18,7 @@ from penstock.contract.environments import kafka_channel, pulsar_channel, requir
 from penstock.contract.kafka import KafkaChannel
 from penstock.contract.protocols import family_of
 from penstock.contract.pulsar import PulsarChannel, PulsarRetention
+from penstock.contract.pulsar_schemas import PayloadSchema, payload_schema
 from penstock.contract.topics import kafka_topic, namespace_of, pulsar_topic
 from penstock.contract.wanted_subjects import WantedSubject, subjects_of
 from penstock.errors import ContractError, UsageError
@@ -71,6 +72,8 @@ class WantedPulsarTopic:
     deduplication: bool | None = None
     compaction: int | None = None
     """Bytes."""
+    payload: PayloadSchema = PayloadSchema()
+    """What its messages say about their payloads."""
     dead_letters_of: tuple[str, ...] = ()
     place: str = ""
 
@@ -287,6 +290,7 @@ def _add_pulsar(
             partitions=binding.partitions,
             deduplication=binding.deduplication,
             compaction=None if binding.compaction is None else binding.compaction * MEGABYTE,
+            payload=payload_schema(contract, channel),
             dead_letters_of=feeders,
             place=place,
         )
@@ -298,6 +302,8 @@ def _add_pulsar(
                 known.deduplication, wanted.deduplication, f"deduplication of {topic}", place
             ),
             compaction=_agreed(known.compaction, wanted.compaction, f"compaction of {topic}", place),
+            # Channels with different payloads share the topic: no one schema describes it.
+            payload=known.payload if known.payload == wanted.payload else PayloadSchema(),
         )
 
 

@@ -8,10 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.brokers.kafka_layout import Cluster, Setting, TopicLayout, TopicUsage
-from penstock.brokers.pulsar_admin import NamespaceState, Policies, PulsarTopicState, PulsarUsage, Retention
+from penstock.brokers.pulsar_admin import (
+    NamespaceState,
+    Policies,
+    PulsarSchema,
+    PulsarTopicState,
+    PulsarUsage,
+    Retention,
+)
 from penstock.brokers.schema_registry import Registered, SchemaReference, Verdict
 from penstock.contract.topics import namespace_of
-from penstock.errors import ClusterError
+from penstock.errors import AccessDenied, ClusterError
 
 __all__ = ["MemoryClusters", "MemoryKafka", "MemoryPulsar", "MemoryRegistry"]
 
@@ -129,6 +136,8 @@ class MemoryPulsar:
         default_factory=lambda: {"public": {"public/default": NamespaceState(replication=("standalone",))}}
     )
     defaults: Policies = PULSAR_DEFAULTS
+    refusal: str | None = None
+    """Why a new schema is not compatible; None if it is."""
     state: dict[str, PulsarTopicState] = field(default_factory=dict)
     usages: dict[str, PulsarUsage] = field(default_factory=dict)
 
@@ -170,7 +179,7 @@ class MemoryPulsar:
 
     def topics(
         self, names: Sequence[str], policies: Collection[str] = ()
-    ) -> Mapping[str, PulsarTopicState | None]:
+    ) -> Mapping[str, PulsarTopicState | AccessDenied | None]:
         """Read several topics."""
         known = {name: self.state[name] for name in names if name in self.state}
         inherited = {name: replace(state, inherited=self.defaults) for name, state in known.items()}
@@ -192,6 +201,16 @@ class MemoryPulsar:
         if not 0 < self._topic(topic).partitions < total:
             raise _refuse(f"topic {topic}", "Desired partitions can't be less than the current partitions.")
         self.state[topic] = replace(self._topic(topic), partitions=total)
+
+    def schema_refusal(self, topic: str, schema: PulsarSchema) -> str | None:
+        """Give the reason why a schema may not become the next version of a topic."""
+        return self.refusal
+
+    def set_schema(self, topic: str, schema: PulsarSchema) -> None:
+        """Make a schema the newest of a topic."""
+        before = self._topic(topic).schema
+        version = 0 if before is None else before.version + 1
+        self.state[topic] = replace(self._topic(topic), schema=replace(schema, version=version))
 
     def create_missed_partitions(self, topic: str) -> None:
         """Create the partitions that are missing."""

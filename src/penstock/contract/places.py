@@ -10,6 +10,7 @@ from penstock.contract.credentials import Connection
 from penstock.contract.document import Contract
 from penstock.contract.meaning import choose_server, topics_of
 from penstock.contract.protocols import family_of
+from penstock.contract.pulsar_schemas import payload_schema
 from penstock.contract.topics import is_named_by, kafka_topic, pulsar_topic
 from penstock.errors import ContractError, UsageError
 
@@ -26,6 +27,8 @@ class Place:
     """kafka, pulsar, or the server's own word."""
     connection: Connection
     topic: str
+    avro_schema: str | None = None
+    """The schema of a Pulsar topic, with which payloads are written; None if it has none by the contract."""
 
 
 def place_of(
@@ -48,6 +51,7 @@ def place_of(
         protocol=family_of(described),
         connection=connect(chosen, described, (), context),
         topic=str(topic),
+        avro_schema=payload_schema(contract, channel).avro if family_of(described) == "pulsar" else None,
     )
 
 

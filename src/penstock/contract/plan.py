@@ -16,7 +16,7 @@ from penstock.brokers.pulsar_admin import (
     NamespaceState,
     PulsarTopicState,
 )
-from penstock.contract.actual import Actual
+from penstock.contract.actual import Actual, Unseen
 from penstock.contract.desired import Desired, Note
 from penstock.contract.fingerprint import canonical, fingerprint
 from penstock.contract.plan_kafka import kafka_steps
@@ -39,6 +39,8 @@ class Plan:
     targets: tuple[str, ...] = ()
     """What the plan looked at, in words: `kafka 3 brokers`."""
     steps: tuple[Step, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    """What the contract declares and this user may not see: it is not compared."""
     unchanged: int = 0
     notes: tuple[Note, ...] = ()
     document: str = field(default="", compare=False)
@@ -116,7 +118,8 @@ def make_plan(desired: Desired, actual: Actual, *, context: str | None = None) -
         context=context,
         targets=tuple(_targets(actual)),
         steps=tuple(sorted(steps, key=_turn)),
-        unchanged=_unchanged(desired, steps),
+        unseen=actual.unseen,
+        unchanged=_unchanged(desired, steps, actual.unseen),
         notes=(*desired.notes, *(item for item in found if isinstance(item, Note))),
         document=fingerprint((desired.fingerprint, desired.environment, desired.gone)),
         actual=fingerprint(_essence(actual)),
@@ -141,8 +144,8 @@ def _essence(actual: Actual) -> object:
 
 
 # How a broker is set up is no part of a state, like the number of brokers; the risk of a step follows it.
-_NOT_COMPARED: Final = ("inherited", "is_empty")
-_LATER: Final = ("retention", "ttl", "replication", "missing")
+_NOT_COMPARED: Final = ("inherited", "is_empty", "hidden")
+_LATER: Final = ("retention", "ttl", "replication", "missing", "schema")
 """Fields of a topic that plans of earlier versions do not have; they are left out while they are empty."""
 
 
@@ -182,11 +185,12 @@ def _targets(actual: Actual) -> Iterator[str]:
         yield "registry"
 
 
-def _unchanged(desired: Desired, steps: Iterable[Step]) -> int:
+def _unchanged(desired: Desired, steps: Iterable[Step], unseen: Iterable[Unseen]) -> int:
     """Count the topics, namespaces and subjects of the contract about which there is nothing to say."""
     wanted = {(topic.server, topic.topic) for topic in desired.kafka_topics}
     wanted |= {(topic.server, topic.topic) for topic in desired.pulsar_topics}
     wanted |= {(namespace.server, namespace.namespace) for namespace in desired.namespaces}
     wanted |= {(subject.registry, subject.subject) for subject in desired.subjects}
     touched = {(step.server, target_of(step)) for step in steps}
+    touched |= {(each.server, each.name) for each in unseen}
     return len(wanted - touched)

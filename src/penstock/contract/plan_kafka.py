@@ -25,6 +25,8 @@ __all__ = ["kafka_steps"]
 def kafka_steps(desired: Desired, actual: Actual) -> Iterator[Step | Note]:
     """Compare the topics of all Kafka servers."""
     for wanted in desired.kafka_topics:
+        if (wanted.server, wanted.topic) in actual.hidden:
+            continue
         cluster = actual.kafka[wanted.server]
         topic = cluster.topics.get(wanted.topic)
         yield from _unknown(wanted, cluster)

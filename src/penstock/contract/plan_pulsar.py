@@ -7,13 +7,15 @@ from typing import Final
 
 from penstock.brokers.pulsar_admin import (
     NAMESPACE_POLICIES,
+    SCHEMA,
     TOPIC_POLICIES,
     NamespaceState,
     PulsarTopicState,
     Retention,
 )
 from penstock.contract.actual import Actual, ActualPulsar
-from penstock.contract.desired import Desired, WantedNamespace, WantedPulsarTopic
+from penstock.contract.desired import Desired, Note, WantedNamespace, WantedPulsarTopic
+from penstock.contract.pulsar_schemas import contradicts, same_definition
 from penstock.contract.steps import (
     ORDER_BREAKS,
     AddPulsarPartitions,
@@ -28,6 +30,7 @@ from penstock.contract.steps import (
     DeletePulsarTopic,
     RemoveTopicPolicy,
     Risk,
+    SetPulsarSchema,
     Step,
 )
 from penstock.contract.topics import namespace_of
@@ -39,18 +42,21 @@ _SAFE: Final = (Risk.SAFE, "")
 UNLIMITED: Final = -1
 
 
-def pulsar_steps(desired: Desired, actual: Actual) -> Iterator[Step]:
+def pulsar_steps(desired: Desired, actual: Actual) -> Iterator[Step | Note]:
     """Compare the namespaces and topics of all Pulsar servers."""
     for server, cluster in actual.pulsar.items():
         namespaces = [wanted for wanted in desired.namespaces if wanted.server == server]
         declared = {wanted.namespace: wanted for wanted in namespaces}
         yield from _tenants(server, namespaces, cluster)
         for namespace in namespaces:
+            if (server, namespace.namespace) in actual.hidden:
+                continue
             yield from _namespace(namespace, cluster.namespaces.get(namespace.namespace))
         for topic in desired.pulsar_topics:
-            if topic.server == server:
+            if topic.server == server and (server, topic.topic) not in actual.hidden:
                 state = cluster.topics.get(topic.topic)
-                yield from _topic(topic, state, declared[namespace_of(topic.topic)])
+                namespace = declared[namespace_of(topic.topic)]
+                yield from _topic(topic, state, namespace, cluster.refusals.get(topic.topic))
         yield from _doomed(server, cluster)
 
 
@@ -116,8 +122,11 @@ def _limit(value: int) -> float:
 
 
 def _topic(
-    wanted: WantedPulsarTopic, state: PulsarTopicState | None, namespace: WantedNamespace
-) -> Iterator[Step]:
+    wanted: WantedPulsarTopic,
+    state: PulsarTopicState | None,
+    namespace: WantedNamespace,
+    refusal: str | None,
+) -> Iterator[Step | Note]:
     if state is None:
         yield CreatePulsarTopic(
             server=wanted.server,
@@ -130,6 +139,49 @@ def _topic(
         yield from _partitions(wanted, state)
         yield from _overrides(wanted, state, namespace)
     yield from _topic_policies(wanted, state)
+    yield from _schema(wanted, state, refusal)
+
+
+def _schema(
+    wanted: WantedPulsarTopic, state: PulsarTopicState | None, refusal: str | None
+) -> Iterator[Step | Note]:
+    """Compare the schema of a topic with what the messages of the contract say about their payloads."""
+    there, payload = None if state is None else state.schema, wanted.payload
+    if payload.format is None or (state is not None and SCHEMA in state.hidden):
+        return
+    if there is not None and contradicts(payload.format, there):
+        yield _blocked_schema(
+            wanted,
+            f"schema {there.type}, contract says {payload.format.name}",
+            "Payloads by the contract are not what the schema of the topic describes.",
+        )
+    elif refusal is not None and there is not None:
+        yield _blocked_schema(wanted, f"schema v{there.version}, a new one is not compatible", refusal)
+    elif payload.avro is None and there is not None and there.definition:
+        yield Note(name=wanted.topic, text=f"its {there.type} schema cannot be compared with the contract's")
+    elif payload.avro is not None and (there is None or not same_definition(there.definition, payload.avro)):
+        known = state is not None
+        yield SetPulsarSchema(
+            server=wanted.server,
+            place=wanted.place,
+            topic=wanted.topic,
+            schema=payload.avro,
+            before=None if there is None else there.version,
+            risk=Risk.CAUTION if known else Risk.SAFE,
+            warning="clients whose schema is not compatible are refused" if known else "",
+        )
+
+
+def _blocked_schema(wanted: WantedPulsarTopic, difference: str, why: str) -> Blocked:
+    return Blocked(
+        server=wanted.server,
+        place=wanted.place,
+        noun="topic",
+        name=wanted.topic,
+        difference=difference,
+        why=why,
+        next="correct the payload in the contract, or delete the schema of the topic on purpose",
+    )
 
 
 def _overrides(
@@ -159,7 +211,7 @@ def _topic_policies(wanted: WantedPulsarTopic, state: PulsarTopicState | None) -
         own = None if state is None else getattr(state, policy)
         old = getattr(state.inherited, policy) if state is not None and own is None else own
         new = getattr(wanted, policy)
-        if new is None or new == old:
+        if new is None or new == old or (state is not None and policy in state.hidden):
             continue
         risk, warning = _TOPIC_RISKS[policy] if old and not new else _SAFE
         yield ChangeTopicPolicy(

@@ -23,6 +23,8 @@ def registry_steps(desired: Desired, actual: Actual) -> Iterator[Step | Note]:
                 "choose another schemaLookupStrategy, or name the record",
             )
             continue
+        if (wanted.registry, wanted.subject) in actual.hidden:
+            continue
         states = actual.registries[wanted.registry]
         versions = tuple(states[name].found if name in states else None for name in wanted.uses)
         yield from _subject(wanted, states.get(wanted.subject), versions)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
+from penstock.contract.actual import Unseen
 from penstock.contract.finding import listed
 from penstock.contract.fingerprint import canonical
 from penstock.contract.plan import Plan
@@ -28,6 +29,7 @@ from penstock.contract.steps import (
     RegisterSchema,
     RemoveTopicPolicy,
     Risk,
+    SetPulsarSchema,
     Step,
     name_of,
     step_id,
@@ -39,6 +41,7 @@ ADD: Final = "+"
 CHANGE: Final = "~"
 REMOVE: Final = "-"
 BLOCK: Final = "!"
+HIDDEN: Final = "?"
 MAX_NOTES: Final = 8
 READERS: Final = 3
 ROOM: Final = 48
@@ -90,6 +93,9 @@ def _words(step: Step) -> tuple[str, str, str]:
             return _policy(step)
         case RegisterSchema():
             return CHANGE if step.before else ADD, "schema", _registered(step)
+        case SetPulsarSchema():
+            version = "" if step.before is None else f"v{step.before} -> v{step.before + 1}, "
+            return ADD if step.before is None else CHANGE, "topic", f"schema {version}AVRO"
         case Blocked():
             return BLOCK, step.noun, step.difference
         case _:
@@ -167,10 +173,24 @@ def _registered(step: RegisterSchema) -> str:
 
 def text(plan: Plan, *, allow: Sequence[str] = ()) -> str:
     """Write a plan for a screen; what is unchanged is only counted."""
-    body = [*_rows([line_of(step, allow) for step in plan.steps])]
+    body = [*_rows(_lines(plan, allow))]
     body += [f"  {plan.unchanged} unchanged"]
     body += [*_notes(plan)]
     return "\n".join([headline(plan), "", *body, "", summary(plan, allow=allow)])
+
+
+def _lines(plan: Plan, allow: Sequence[str]) -> list[Line]:
+    return [*(line_of(step, allow) for step in plan.steps), *map(_unseen, plan.unseen)]
+
+
+def _unseen(each: Unseen) -> Line:
+    return Line(
+        mark=HIDDEN,
+        noun=each.noun,
+        name=each.name.removeprefix("persistent://"),
+        server="registry" if each.noun == "schema" else each.server,
+        detail=f"{each.what or 'it'} may not be seen by this user",
+    )
 
 
 def headline(plan: Plan) -> str:
@@ -201,13 +221,15 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield f"  note: {len(plan.notes) - MAX_NOTES} more, see -o json"
 
 
+_AGREED: Final = "nothing to do: the clusters are as the contract says"
 _COUNTED: Final = ((ADD, "to add"), (CHANGE, "to change"), (REMOVE, "to remove"), (BLOCK, "cannot be done"))
 
 
 def summary(plan: Plan, *, allow: Sequence[str] = ()) -> str:
     """Count the steps by kind, and how many of each are refused."""
+    hidden = f"{len(plan.unseen)} may not be seen" if plan.unseen else ""
     if not plan.steps:
-        return "nothing to do: the clusters are as the contract says"
+        return f"nothing to do in what may be seen; {hidden}" if hidden else _AGREED
     marks = Counter(line_of(step).mark for step in plan.steps)
     refused = Counter(line_of(step).mark for step in plan.refused(allow))
     parts = []
@@ -216,15 +238,15 @@ def summary(plan: Plan, *, allow: Sequence[str] = ()) -> str:
             held = refused[mark] if mark != BLOCK else 0
             note = "" if not held else " (refused)" if held == marks[mark] else f" ({held} refused)"
             parts.append(f"{marks[mark]} {words}{note}")
-    return ", ".join(parts)
+    return ", ".join([*parts, *([hidden] if hidden else [])])
 
 
 def markdown(plan: Plan, *, allow: Sequence[str] = ()) -> str:
     """Write a plan as a comment for a review."""
     lines = [f"**{headline(plan)}**", ""]
-    if plan.steps:
+    if plan.steps or plan.unseen:
         lines += ["| | what | name | server | change | remark |", "|---|---|---|---|---|---|"]
-        lines += [_markdown_row(line_of(step, allow)) for step in plan.steps]
+        lines += [_markdown_row(line) for line in _lines(plan, allow)]
         lines.append("")
     lines.append(f"{summary(plan, allow=allow)}; {plan.unchanged} unchanged")
     lines += [f"- {_cell(note.name)}: {_cell(note.text)}" for note in plan.notes]
@@ -262,7 +284,14 @@ def as_data(plan: Plan, *, allow: Sequence[str] = ()) -> dict[str, Any]:
 
 def explanation(plan: Plan) -> str:
     """Say of every step where the contract asks for it, what it costs and what to do about it."""
-    return "\n\n".join(_explained(step) for step in plan.steps)
+    return "\n\n".join([*map(_explained, plan.steps), *map(_explained_unseen, plan.unseen)])
+
+
+def _explained_unseen(each: Unseen) -> str:
+    line = _unseen(each)
+    lines = [f"{line.mark} {line.noun} {line.name} on {line.server}: {line.detail}"]
+    lines += [f"  {each.why}"] if each.why else []
+    return "\n".join([*lines, "  next: give the user of this context the right to read it"])
 
 
 def _explained(step: Step) -> str:
@@ -293,6 +322,7 @@ _REASONS: Final = {
     "change-topic-policy": "It is a policy of the topic, and goes before that of the namespace.",
     "create-missed-partitions": "The topic should have these partitions and does not: they were deleted.",
     "remove-topic-policy": "The topic has a policy of its own, which goes before the one of its namespace.",
+    "set-pulsar-schema": "The newest schema of the topic is not the Avro record of the contract.",
     "delete-pulsar-topic": "The earlier contract declared the topic, this one does not.",
     "register-schema": "The newest version of the subject is not the schema of the contract.",
 }

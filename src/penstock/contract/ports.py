@@ -6,8 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from penstock.brokers.kafka_layout import Cluster, Setting, TopicUsage
-from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage, Retention
+from penstock.brokers.pulsar_admin import (
+    NamespaceState,
+    PulsarSchema,
+    PulsarTopicState,
+    PulsarUsage,
+    Retention,
+)
 from penstock.brokers.schema_registry import Registered, SchemaReference, Verdict
+from penstock.errors import AccessDenied
 
 __all__ = ["Clusters", "KafkaPort", "PulsarPort", "PulsarTenancy", "PulsarTopics", "RegistryPort"]
 
@@ -16,7 +23,7 @@ class KafkaPort(Protocol):
     """A Kafka cluster; see `KafkaAdmin`."""
 
     def cluster(self, expected: Sequence[str] = ()) -> Cluster:
-        """Count the brokers and list every topic; an expected one that is hidden is an error."""
+        """Count the brokers and list every topic, and the expected ones that may not be seen."""
 
     def settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, Setting]]:
         """Read all settings of some topics."""
@@ -69,8 +76,11 @@ class PulsarTopics(Protocol):
 
     def topics(
         self, names: Sequence[str], policies: Collection[str] = ...
-    ) -> Mapping[str, PulsarTopicState | None]:
-        """Read several topics with some of their policies; None is one that is not there."""
+    ) -> Mapping[str, PulsarTopicState | AccessDenied | None]:
+        """Read several topics with some of their policies; None is one that is not there.
+
+        AccessDenied is one that may not be seen.
+        """
 
     def usage(self, topic: str) -> PulsarUsage:
         """Say what would be lost with a topic."""
@@ -80,6 +90,12 @@ class PulsarTopics(Protocol):
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Let a topic have `total` partitions."""
+
+    def schema_refusal(self, topic: str, schema: PulsarSchema) -> str | None:
+        """Give the reason why a schema may not become the next version of a topic; None if it may."""
+
+    def set_schema(self, topic: str, schema: PulsarSchema) -> None:
+        """Make a schema the newest of a topic."""
 
     def create_missed_partitions(self, topic: str) -> None:
         """Create the partitions that a topic should have by its metadata and does not."""

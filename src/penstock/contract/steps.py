@@ -29,6 +29,7 @@ __all__ = [
     "RegisterSchema",
     "RemoveTopicPolicy",
     "Risk",
+    "SetPulsarSchema",
     "Step",
     "identity",
     "name_of",
@@ -177,6 +178,16 @@ class CreateMissedPartitions(_Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetPulsarSchema(_Step):
+    """Make an Avro schema the newest of a Pulsar topic."""
+
+    kind: Literal["set-pulsar-schema"] = "set-pulsar-schema"
+    topic: str
+    schema: str = field(repr=False)
+    before: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveTopicPolicy(_Step):
     """Remove a policy of a Pulsar topic that goes before the one of its namespace."""
 
@@ -243,6 +254,7 @@ Step: TypeAlias = (
     | CreateMissedPartitions
     | ChangeTopicPolicy
     | RemoveTopicPolicy
+    | SetPulsarSchema
     | DeletePulsarTopic
     | RegisterSchema
     | Blocked

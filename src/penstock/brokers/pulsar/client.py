@@ -112,15 +112,24 @@ class PulsarClient:
     # Opening
 
     async def producer(
-        self, topic: str, *, name: str | None = None, access: AccessMode = AccessMode.SHARED
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        access: AccessMode = AccessMode.SHARED,
+        avro_schema: str | None = None,
     ) -> Producer:
         """Open a producer; with WAIT_FOR_EXCLUSIVE that takes until the others are gone.
+
+        The broker refuses an Avro schema that does not agree with the topic's, and keeps one that is new.
 
         Shared ones, of which a crowd may come at once, take turns: a broker that loads thousands of topics
         at a time answers none of them in time.
         """
         producer_id = next(self._producer_ids)
-        producer = Producer(self._cluster, topic, producer_id=producer_id, name=name, access=access)
+        producer = Producer(
+            self._cluster, topic, producer_id=producer_id, name=name, access=access, avro_schema=avro_schema
+        )
         if access is not AccessMode.SHARED:
             return await self._open(producer)
         async with self._opening:

@@ -25,6 +25,7 @@ from penstock.wire.pulsar.pulsar_pb2 import (
     CommandProducer,
     CommandSend,
     ProducerAccessMode,
+    SchemaType,
     ServerError,
 )
 
@@ -56,6 +57,7 @@ class Producer(Session):
         producer_id: int,
         name: str | None = None,
         access: AccessMode = AccessMode.SHARED,
+        avro_schema: str | None = None,
     ) -> None:
         super().__init__(cluster, topic)
         self.producer_id = producer_id
@@ -67,6 +69,9 @@ class Producer(Session):
         """Grows with each new exclusive producer of the topic; None when access is shared."""
         self.last_sequence_id = -1
         """The highest sequence id that the broker had under our name when we opened; -1 if none."""
+        self._avro_schema = avro_schema
+        self._schema_version = b""
+        """The broker's name of our schema; empty without one."""
         self._given = name is not None
         self._epoch = 0
         self._next_sequence_id = 0
@@ -159,9 +164,11 @@ class Producer(Session):
         return self._queue(frame, first, last)
 
     async def send_message(self, metadata: Any, payload: Buffer) -> asyncio.Future[Receipt]:
-        """Send an entry with any MessageMetadata; producer name and sequence id are filled in."""
+        """Send an entry with any MessageMetadata; name, sequence id and schema version are filled in."""
         async with self._turn:
             metadata.producer_name, metadata.sequence_id = self.name, 0
+            if self._schema_version:
+                metadata.schema_version = self._schema_version
             await self._room(metadata.ByteSize() + len(payload) + _HEAD_BYTES)
             metadata.sequence_id = sequence_id = self._next_sequence_id
             send = CommandSend(
@@ -306,11 +313,16 @@ class Producer(Session):
             command.producer_name = self.name
         if self.topic_epoch is not None:
             command.topic_epoch = self.topic_epoch
+        if self._avro_schema is not None:
+            command.schema.name, command.schema.type = self.topic, SchemaType.SCHEMA_AVRO
+            command.schema.schema_data = self._avro_schema.encode()
         self._epoch += 1
         return command
 
     def _accept(self, answer: Any, connection: Connection) -> None:
         self._max_bytes = connection.max_message_bytes
+        if self._avro_schema is not None:
+            self._schema_version = answer.schema_version
         if answer.HasField("topic_epoch") and self.access is not AccessMode.SHARED:
             self.topic_epoch = answer.topic_epoch
         if not self._is_known:

@@ -42,7 +42,11 @@ _ROWS: Final[Mapping[int, Row]] = {
     ServerError.TOPIC_TERMINATED_ERROR: Row(retriable=False, next="write to another topic"),
     ServerError.PRODUCER_BUSY: Row(retriable=False, next="choose another producer name, or wait"),
     ServerError.INVALID_TOPIC_NAME: Row(retriable=False, next="write persistent://tenant/namespace/topic"),
-    ServerError.INCOMPATIBLE_SCHEMA: Row(retriable=False, next="correct the schema of the topic"),
+    ServerError.INCOMPATIBLE_SCHEMA: Row(
+        retriable=False,
+        next="declare the Avro record of the topic as the payload of its channel, and penstock apply; "
+        "or turn schemaValidationEnforced of the namespace off",
+    ),
     ServerError.CONSUMER_ASSIGN_ERROR: Row(retriable=True),
     ServerError.TRANSACTION_COORDINATOR_NOT_FOUND: Row(retriable=True),
     ServerError.INVALID_TXN_STATUS: _NOT_KNOWN,

@@ -46,6 +46,10 @@ class ProducerAccessMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACCESS_WAIT_FOR_EXCLUSIVE: _ClassVar[ProducerAccessMode]
     ACCESS_EXCLUSIVE_WITH_FENCING: _ClassVar[ProducerAccessMode]
 
+class SchemaType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCHEMA_AVRO: _ClassVar[SchemaType]
+
 UNKNOWN_ERROR: ServerError
 METADATA_ERROR: ServerError
 PERSISTENCE_ERROR: ServerError
@@ -76,6 +80,7 @@ ACCESS_SHARED: ProducerAccessMode
 ACCESS_EXCLUSIVE: ProducerAccessMode
 ACCESS_WAIT_FOR_EXCLUSIVE: ProducerAccessMode
 ACCESS_EXCLUSIVE_WITH_FENCING: ProducerAccessMode
+SCHEMA_AVRO: SchemaType
 
 class KeyValue(_message.Message):
     __slots__ = ("key", "value")
@@ -670,6 +675,24 @@ class CommandLookupTopicResponse(_message.Message):
         proxy_through_service_url: bool = ...,
     ) -> None: ...
 
+class Schema(_message.Message):
+    __slots__ = ("name", "schema_data", "type", "properties")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_DATA_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    schema_data: bytes
+    type: int
+    properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    def __init__(
+        self,
+        name: _Optional[str] = ...,
+        schema_data: _Optional[bytes] = ...,
+        type: _Optional[int] = ...,
+        properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...,
+    ) -> None: ...
+
 class CommandProducer(_message.Message):
     __slots__ = (
         "topic",
@@ -678,6 +701,7 @@ class CommandProducer(_message.Message):
         "producer_name",
         "encrypted",
         "metadata",
+        "schema",
         "epoch",
         "user_provided_producer_name",
         "producer_access_mode",
@@ -691,6 +715,7 @@ class CommandProducer(_message.Message):
     PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
     ENCRYPTED_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     USER_PROVIDED_PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ACCESS_MODE_FIELD_NUMBER: _ClassVar[int]
@@ -703,6 +728,7 @@ class CommandProducer(_message.Message):
     producer_name: str
     encrypted: bool
     metadata: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    schema: Schema
     epoch: int
     user_provided_producer_name: bool
     producer_access_mode: ProducerAccessMode
@@ -717,6 +743,7 @@ class CommandProducer(_message.Message):
         producer_name: _Optional[str] = ...,
         encrypted: bool = ...,
         metadata: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...,
+        schema: _Optional[_Union[Schema, _Mapping]] = ...,
         epoch: _Optional[int] = ...,
         user_provided_producer_name: bool = ...,
         producer_access_mode: _Optional[_Union[ProducerAccessMode, str]] = ...,
