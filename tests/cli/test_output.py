@@ -139,6 +139,12 @@ def test_a_total_that_is_no_count_is_not_shown(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err.startswith("fetching: 3 of 3 files: 0.")
 
 
+def test_progress_that_came_nowhere_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.progress("apply", total=3):
+        pass
+    assert capsys.readouterr().err.startswith("apply: 0 of 3 in 0.")
+
+
 def test_progress_that_failed_claims_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError), output.progress("sending", total=2):
         raise ZeroDivisionError

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.brokers.kafka_layout import TopicUsage
 from penstock.brokers.pulsar_admin import NamespaceState, PulsarTopicState, PulsarUsage, Retention
-from penstock.brokers.schema_registry import Registered, Verdict
+from penstock.brokers.schema_registry import Registered, SchemaReference, Verdict
 from penstock.contract import Contract, load, validate
 from penstock.contract.actual import read_actual
 from penstock.contract.apply import execute
@@ -722,3 +722,71 @@ def test_a_newer_version_by_somebody_else_is_a_note(contract_of: MakeContract) -
     assert [(note.name, note.text) for note in plan.notes] == [
         ("t-value", "the contract has v1, the newest version is v2")
     ]
+
+
+ADDRESS = {
+    "type": "record",
+    "name": "Address",
+    "namespace": "com.shop",
+    "fields": [{"name": "s", "type": "string"}],
+}
+FIELDS = ({"name": "to", "type": ADDRESS}, {"name": "from", "type": ["null", "com.shop.Address"]})
+INLINE = {"type": "record", "name": "Order", "namespace": "com.shop", "fields": list(FIELDS)}
+REFERRING = {
+    "type": "record",
+    "name": "com.shop.Order",
+    "fields": [{"name": "to", "type": "Address"}, {"name": "from", "type": ["null", "com.shop.Address"]}],
+}
+
+
+def avro_topic(schema: Any) -> dict[str, Any]:
+    payload = {"schemaFormat": "application/vnd.apache.avro+json;version=1.11.0", "schema": schema}
+    return {**topic("o"), "messages": {"m": {"payload": payload}}}
+
+
+@pytest.mark.parametrize(("address", "steps"), [(ADDRESS, 0), ({**ADDRESS, "fields": []}, 1)])
+def test_a_schema_with_references_is_the_same_as_one_that_is_complete(
+    contract_of: MakeContract, address: dict[str, Any], steps: int
+) -> None:
+    clusters = MemoryClusters()
+    registry = clusters.registry("kafka")
+    registry.register("com.shop.Address", "AVRO", json.dumps(address))
+    reference = SchemaReference(name="com.shop.Address", subject="com.shop.Address", version=1)
+    registry.register("o-value", "AVRO", json.dumps(REFERRING), [reference])
+    clusters.kafka("kafka").create_topic("o", partitions=1, replicas=1, settings={})
+    plan = planned(desired_state(contract_of({"o": avro_topic(INLINE)})), clusters)
+    assert [step.kind for step in plan.steps] == ["register-schema"] * steps
+
+
+def test_a_registry_that_checks_nothing_is_told(contract_of: MakeContract) -> None:
+    clusters = MemoryClusters()
+    desired = desired_state(contract_of({"o": avro_topic(INLINE)}))
+    assert execute(planned(desired, clusters).accepted(), clusters).error is None
+    assert planned(desired, clusters).notes == ()
+    clusters.registry("kafka").level = "NONE"
+    plan = planned(desired, clusters)
+    assert plan.steps == ()
+    assert [note.text for note in plan.notes] == ["its compatibility is NONE: the registry takes any schema"]
+    changed = {**INLINE, "fields": [FIELDS[0]]}
+    (step,) = planned(desired_state(contract_of({"o": avro_topic(changed)})), clusters).steps
+    assert (step.risk, line_of(step).detail) == (Risk.CAUTION, "v1 -> v2, not checked")
+
+
+def test_more_replicas_in_sync_than_there_are_is_refused(contract_of: MakeContract) -> None:
+    clusters = MemoryClusters()
+    says = desired_state(contract_of({"a": topic("a", {"min.insync.replicas": 5, "retention.ms": 7})}))
+    clusters.kafka("kafka").create_topic("a", partitions=1, replicas=1, settings={})
+    assert lines(planned(says, clusters)) == [
+        "~ a retention.ms 604800000 -> 7",
+        "! a min.insync.replicas 5, topic has 1 replica",
+    ]
+    both = desired_state(contract_of({"b": topic("b", {"min.insync.replicas": 3}, replicas=2)}))
+    assert lines(planned(both, clusters)) == ["! b min.insync.replicas 3, topic has 2 replicas"]
+
+
+def test_policies_of_what_is_not_stored_are_left_out(contract_of: MakeContract) -> None:
+    channel = pulsar_topic("p", persistence="non-persistent", compaction=1, deduplication=True)
+    assert not any(
+        "deduplication" in line or "compaction" in line
+        for line in lines(planned(desired_state(contract_of({"p": channel})), MemoryClusters()))
+    )

@@ -278,7 +278,7 @@ class _QuietProgress:
         return f"{self.description}: {self._count(', ')}{monotonic() - self.started:.0f} s so far"
 
     def _count(self, behind: str) -> str:
-        if not self.done:
+        if not self.done and not (self.counted and self.total):
             return ""
         of = f" of {self.total:,.0f}" if self.total and self.done < self.total else ""
         return f"{self.done:,.0f}{of}".replace(",", " ") + behind

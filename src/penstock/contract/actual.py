@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from penstock.brokers.kafka_layout import Setting, TopicUsage
 from penstock.brokers.pulsar_admin import (
@@ -18,7 +18,9 @@ from penstock.brokers.pulsar_admin import (
     PulsarUsage,
 )
 from penstock.brokers.schema_registry import Registered, SchemaReference, Verdict
+from penstock.contract.avro_types import defined_names, inlined, normal_form
 from penstock.contract.desired import Desired, WantedKafkaTopic, WantedNamespace
+from penstock.contract.node import JsonValue
 from penstock.contract.ports import Clusters, KafkaPort, PulsarPort, RegistryPort
 from penstock.contract.pulsar_schemas import AVRO, same_definition
 from penstock.contract.topic_settings import TOPIC_SETTINGS
@@ -27,6 +29,7 @@ from penstock.contract.wanted_subjects import WantedSubject
 from penstock.errors import AccessDenied
 
 __all__ = [
+    "UNCHECKED",
     "Actual",
     "ActualKafka",
     "ActualKafkaTopic",
@@ -38,6 +41,11 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+UNCHECKED: Final = "NONE"
+"""The level at which a registry takes any schema."""
+MAX_REFERENCES: Final = 200
+MAX_VALUES: Final = 100_000
+"""Values of a schema with all types written out, and schemas that it may refer to; more is not compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,17 +353,62 @@ def _read_subject(
         # What it refers to gets a new version, so this one does too; the registry cannot be asked before.
         return ActualSubject(latest=latest, compatibility=port.compatibility(wanted.subject))
     named = {(each.subject, each.version) for each in references}
-    if same_schema(latest, wanted.schema_type, wanted.schema) and set(latest.references) == named:
-        return ActualSubject(latest=latest, found=latest.version)
+    is_same = same_schema(latest, wanted.schema_type, wanted.schema) and set(latest.references) == named
+    if is_same or (not references and _is_same_with_references(latest, wanted, port)):
+        return ActualSubject(
+            latest=latest, found=latest.version, compatibility=_unchecked(wanted.subject, port)
+        )
     schema = (wanted.schema_type, wanted.schema, references)
     found = port.find(wanted.subject, *schema)
     if found is not None:
-        return ActualSubject(latest=latest, found=found.version)
+        return ActualSubject(
+            latest=latest, found=found.version, compatibility=_unchecked(wanted.subject, port)
+        )
     return ActualSubject(
         latest=latest,
         compatibility=port.compatibility(wanted.subject),
         verdict=port.check(wanted.subject, *schema),
     )
+
+
+def _unchecked(subject: str, port: RegistryPort) -> str:
+    """Give the level of a subject whose new versions the registry does not check; empty if it does."""
+    level = port.compatibility(subject)
+    return level if level == UNCHECKED else ""
+
+
+def _is_same_with_references(latest: Registered, wanted: WantedSubject, port: RegistryPort) -> bool:
+    """Say whether an Avro schema is the wanted one once the types that it refers to are written out."""
+    if not latest.references or {latest.schema_type, wanted.schema_type} != {"AVRO"}:
+        return False
+    written = 0
+
+    def spend() -> None:
+        nonlocal written
+        written += 1
+        if written > MAX_VALUES:
+            raise ValueError("the schema is too large to be written out")
+
+    try:
+        whole = inlined(json.loads(latest.schema), _referenced(latest, port), spend)
+        return normal_form(whole) == normal_form(json.loads(wanted.schema))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _referenced(registered: Registered, port: RegistryPort) -> dict[str, JsonValue]:
+    """Give the schemas to which one refers, directly or not, by the names of the types that they define."""
+    found: dict[str, JsonValue] = {}
+    waiting = list(registered.references)
+    seen = set(waiting)
+    while waiting and len(seen) <= MAX_REFERENCES:
+        each = port.version(*waiting.pop())
+        if each is not None:
+            schema = json.loads(each.schema)
+            found |= dict.fromkeys(defined_names(schema), schema)
+            waiting += [new for new in each.references if new not in seen]
+            seen |= set(each.references)
+    return found
 
 
 def _references(

@@ -13,7 +13,16 @@ from typing import Final
 
 from penstock.contract.node import JsonValue
 
-__all__ = ["AvroImport", "Missing", "defined_names", "full_name", "imports_of", "inlined", "missing_types"]
+__all__ = [
+    "AvroImport",
+    "Missing",
+    "defined_names",
+    "full_name",
+    "imports_of",
+    "inlined",
+    "missing_types",
+    "normal_form",
+]
 
 PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
@@ -108,6 +117,34 @@ def _children(schema: Mapping[str, JsonValue]) -> Iterator[tuple[Path, JsonValue
 
 def _in_namespace(name: str, namespace: str | None) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def normal_form(schema: JsonValue, namespace: str | None = None) -> JsonValue:
+    """Give a schema with every name in full, so that the same types are equal values.
+
+    >>> normal_form({"type": "fixed", "name": "Id", "namespace": "com.shop", "size": 8})
+    {'type': 'fixed', 'name': 'com.shop.Id', 'size': 8}
+    """
+    if isinstance(schema, str):
+        return schema if schema in PRIMITIVES else _in_namespace(schema, namespace)
+    if isinstance(schema, list):
+        return [normal_form(branch, namespace) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = dict(schema)
+    if schema.get("type") in NAMED and (name := full_name(schema, namespace)) is not None:
+        namespace, made["name"] = name.rpartition(".")[0] or None, name
+        made.pop("namespace", None)
+    for (key, *rest), child in _children(schema):
+        if not rest and key in schema:
+            made[str(key)] = normal_form(child, namespace)
+    fields = schema.get("fields")
+    if isinstance(fields, list):
+        made["fields"] = [
+            {**each, "type": normal_form(each.get("type"), namespace)} if isinstance(each, dict) else each
+            for each in fields
+        ]
+    return made
 
 
 def imports_of(definition: JsonValue, files: Definitions) -> tuple[AvroImport, ...] | None:

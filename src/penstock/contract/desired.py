@@ -283,13 +283,14 @@ def _add_pulsar(
     binding = pulsar_channel(channel, environment)
     place = _place(channel, binding)
     for topic in _named(found, name, channel, pulsar_topic(channel, contract.servers[server])):
+        stored = topic.startswith("persistent://")
         _add_namespace(found, server, topic, binding, place)
         wanted = WantedPulsarTopic(
             server=server,
             topic=topic,
             partitions=binding.partitions,
-            deduplication=binding.deduplication,
-            compaction=None if binding.compaction is None else binding.compaction * MEGABYTE,
+            deduplication=binding.deduplication if stored else None,
+            compaction=binding.compaction * MEGABYTE if stored and binding.compaction is not None else None,
             payload=payload_schema(contract, channel),
             dead_letters_of=feeders,
             place=place,

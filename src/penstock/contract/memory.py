@@ -254,6 +254,10 @@ class MemoryRegistry:
         versions = self.state.get(subject)
         return versions[-1] if versions else None
 
+    def version(self, subject: str, version: int) -> Registered | None:
+        """Give one version of a subject."""
+        return next((each for each in self.state.get(subject, []) if each.version == version), None)
+
     def find(
         self, subject: str, schema_type: str, schema: str, references: Sequence[SchemaReference] = ()
     ) -> Registered | None:

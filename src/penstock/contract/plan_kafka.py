@@ -59,6 +59,8 @@ def _create(wanted: WantedKafkaTopic, cluster: ActualKafka) -> CreateTopic | Blo
             why="Every replica of a partition is on another broker.",
             next="lower replicas in the contract, or use an environment with fewer (--env)",
         )
+    if wanted.replicas is not None and (insync := _insync(wanted)) > wanted.replicas:
+        return _too_few_replicas(wanted, insync, wanted.replicas)
     return CreateTopic(
         server=wanted.server,
         place=wanted.place,
@@ -67,6 +69,24 @@ def _create(wanted: WantedKafkaTopic, cluster: ActualKafka) -> CreateTopic | Blo
         replicas=wanted.replicas,
         settings=tuple((key, value) for key, value in wanted.settings if key not in cluster.unknown),
         dead_letters_of=wanted.dead_letters_of,
+    )
+
+
+def _insync(wanted: WantedKafkaTopic) -> int:
+    """Give min.insync.replicas of the contract; 0 if it does not say, or no number."""
+    value = dict(wanted.settings).get("min.insync.replicas", "")
+    return int(value) if value.strip().isdecimal() else 0
+
+
+def _too_few_replicas(wanted: WantedKafkaTopic, insync: int, replicas: int) -> Blocked:
+    return Blocked(
+        server=wanted.server,
+        place=wanted.place,
+        noun="topic",
+        name=wanted.topic,
+        difference=f"min.insync.replicas {insync}, topic has {_count(replicas, 'replica')}",
+        why="Every write with acks=all would be refused: so many replicas can never be in sync.",
+        next="lower min.insync.replicas in the contract, or use an environment with a lower one (--env)",
     )
 
 
@@ -136,9 +156,13 @@ def _replicas(wanted: WantedKafkaTopic, topic: ActualKafkaTopic) -> Iterator[Ste
 def _settings(wanted: WantedKafkaTopic, topic: ActualKafkaTopic) -> Iterator[Step]:
     """One step for all harmless changes, and one for each that needs a word."""
     harmless: list[Change] = []
+    replicas = max(topic.replicas, default=0)
+    too_few = 0 < replicas < _insync(wanted)
+    if too_few:
+        yield _too_few_replicas(wanted, _insync(wanted), replicas)
     for key, value in wanted.settings:
         found = topic.settings.get(key)
-        if found is None or same(key, found.value, value):
+        if found is None or same(key, found.value, value) or (too_few and key == "min.insync.replicas"):
             continue
         change = Change(key=key, before=found.value, after=value)
         risk, warning = judge(key, found.value, value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.contract.actual import Actual, ActualSubject
+from penstock.contract.actual import UNCHECKED, Actual, ActualSubject
 from penstock.contract.desired import Desired, Note
-from penstock.contract.steps import Blocked, RegisterSchema, Step
+from penstock.contract.steps import Blocked, RegisterSchema, Risk, Step
 from penstock.contract.wanted_subjects import WantedSubject
 
 __all__ = ["registry_steps"]
@@ -47,12 +47,15 @@ def _subject(
     elif state.found != state.latest.version:
         text = f"the contract has v{state.found}, the newest version is v{state.latest.version}"
         yield Note(name=wanted.subject, text=text)
+    if state is not None and state.found is not None and state.compatibility == UNCHECKED:
+        yield Note(name=wanted.subject, text="its compatibility is NONE: the registry takes any schema")
 
 
 def _register(
     wanted: WantedSubject, state: ActualSubject | None, versions: tuple[int | None, ...]
 ) -> RegisterSchema:
     before = state.latest.version if state is not None else None
+    unchecked = state is not None and state.compatibility == UNCHECKED
     return RegisterSchema(
         server=wanted.registry,
         place=wanted.place,
@@ -62,6 +65,8 @@ def _register(
         before=before,
         after=(before or 0) + 1,
         compatibility=state.compatibility if state is not None else "",
+        risk=Risk.CAUTION if unchecked else Risk.SAFE,
+        warning="compatibility NONE: nothing was checked, readers may fail" if unchecked else "",
         uses=wanted.uses,
         versions=versions,
         rank=wanted.rank,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
-from penstock.contract.actual import Unseen
+from penstock.contract.actual import UNCHECKED, Unseen
 from penstock.contract.finding import listed
 from penstock.contract.fingerprint import canonical
 from penstock.contract.plan import Plan
@@ -165,7 +165,8 @@ def _registered(step: RegisterSchema) -> str:
     uses = f", refers to {listed(step.uses)}" if step.uses else ""
     if step.before is None:
         return f"v{step.after}, {step.schema_type}{uses}"
-    return f"v{step.before} -> v{step.after}, {step.compatibility} ok{uses}"
+    checked = "not checked" if step.compatibility == UNCHECKED else f"{step.compatibility} ok"
+    return f"v{step.before} -> v{step.after}, {checked}{uses}"
 
 
 # The whole plan

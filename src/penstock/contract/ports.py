@@ -123,6 +123,9 @@ class RegistryPort(Protocol):
     def latest(self, subject: str) -> Registered | None:
         """Give the newest version of a subject."""
 
+    def version(self, subject: str, version: int) -> Registered | None:
+        """Give one version of a subject."""
+
     def find(
         self, subject: str, schema_type: str, schema: str, references: Sequence[SchemaReference] = ()
     ) -> Registered | None:

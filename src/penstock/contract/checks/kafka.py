@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from penstock.contract.channels import Channel
 from penstock.contract.document import Contract
+from penstock.contract.environments import kafka_channel
 from penstock.contract.finding import Report, listed
 from penstock.contract.kafka import KafkaMessage, KafkaOperation, KafkaServer, TopicConfiguration
 from penstock.contract.messages import Message, MessageTrait
@@ -30,6 +32,8 @@ def check_kafka(contract: Contract, report: Report) -> None:
         _check_server(server.bindings.kafka, report)
     for settings in _topic_configurations(contract):
         _check_settings(settings, report)
+    for channel in (*contract.channels.values(), *contract.components.channels.values()):
+        _check_insync(channel, report)
     for operation in (*contract.operations.values(), *contract.components.operation_traits.values()):
         _check_names(operation.bindings.kafka, report)
     _check_registry(contract, report)
@@ -50,6 +54,23 @@ def _topic_configurations(contract: Contract) -> Iterator[TopicConfiguration]:
             continue
         overrides = (override.topic_configuration for override in binding.environments.values())
         yield from (found for found in (binding.topic_configuration, *overrides) if found is not None)
+
+
+def _check_insync(channel: Channel, report: Report) -> None:
+    """Compare min.insync.replicas with the replicas, as they are without an environment and in each."""
+    binding = channel.bindings.kafka
+    for name in (None, *(binding.environments if binding is not None else ())):
+        made = kafka_channel(channel, name)
+        settings = made.topic_configuration
+        value = settings.settings.get("min.insync.replicas", "") if settings is not None else ""
+        if settings is None or made.replicas is None or not value.isdecimal() or int(value) <= made.replicas:
+            continue
+        place = settings.at("min.insync.replicas") if settings.node.file else made.node
+        environment = f" in environment {name}" if name else ""
+        found, replicas = value, made.replicas
+        report.add(
+            rules.INSYNC_ABOVE_REPLICAS, place, found=found, replicas=replicas, environment=environment
+        )
 
 
 def _check_settings(settings: TopicConfiguration, report: Report) -> None:

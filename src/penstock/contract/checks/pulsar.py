@@ -17,6 +17,8 @@ __all__ = ["check_pulsar"]
 _NAME: Final = re.compile(r"[-=:.\w]+\Z", re.ASCII)
 _PARTITION: Final = re.compile(r".*-partition-[0-9]+\Z", re.DOTALL)
 # Fields that are policies of the whole namespace; the others belong to a topic.
+STORED: Final = ("compaction", "deduplication", "retention", "ttl")
+"""Fields that concern what is stored."""
 POLICIES: Final = (("retention", "retention"), ("ttl", "ttl"), ("geo-replication", "geo_replication"))
 
 
@@ -30,6 +32,7 @@ def check_pulsar(contract: Contract, report: Report) -> None:
     for name, channel in contract.channels.items():
         servers = [n for n, s in contract.servers_of(channel).items() if family_of(s) == "pulsar"]
         _check_names(channel, report, bool(servers))
+        _check_stored(channel, report)
         for server_name in servers:
             _check_policies(name, channel, server_name, seen, report)
 
@@ -41,6 +44,15 @@ def _check_names(channel: Channel, report: Report, on_pulsar: bool) -> None:
     address = channel.address
     if on_pulsar and address is not None and ("/" in address or _PARTITION.match(address) or not address):
         report.add(rules.BAD_PULSAR_NAME, channel.at("address"), found=address, kind="topic")
+
+
+def _check_stored(channel: Channel, report: Report) -> None:
+    binding = channel.bindings.pulsar
+    if binding is None or binding.persistence != "non-persistent":
+        return
+    for field in STORED:
+        if getattr(binding, field) is not None:
+            report.add(rules.NOT_STORED, binding.at(field), field=field)
 
 
 def _check_policies(

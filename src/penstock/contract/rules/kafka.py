@@ -138,7 +138,17 @@ BINDING_OFF_PROTOCOL = Rule(
     clause="AsyncAPI 3, Server Bindings Object",
 )
 
+INSYNC_ABOVE_REPLICAS = Rule(
+    id="PK263",
+    severity=Severity.WARNING,
+    message="min.insync.replicas is {found}, but the topic has replicas {replicas}{environment}",
+    why="So many replicas can never be in sync: every write with acks=all is refused.",
+    fix="lower min.insync.replicas to {replicas} or less, or raise replicas",
+    clause="Apache Kafka, topic configuration min.insync.replicas",
+)
+
 RULES = (
+    INSYNC_ABOVE_REPLICAS,
     BINDING_OFF_PROTOCOL,
     NO_CONSTANT,
     VENDOR_WITHOUT_URL,

@@ -31,4 +31,13 @@ BAD_PULSAR_NAME = Rule(
     clause="Pulsar, NamedEntity and TopicName",
 )
 
-RULES = (PULSAR_NOT_HERE, NAMESPACE_DISAGREES, BAD_PULSAR_NAME)
+NOT_STORED = Rule(
+    id="PK244",
+    severity=Severity.WARNING,
+    message="{field} has no effect on a topic that is not persistent",
+    why="Pulsar stores nothing of such a topic: there is nothing to keep, to expire or to compact.",
+    fix="remove {field}, or write persistence: persistent",
+    clause="Pulsar, non-persistent topics",
+)
+
+RULES = (PULSAR_NOT_HERE, NAMESPACE_DISAGREES, BAD_PULSAR_NAME, NOT_STORED)
