@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kio.records.readers import read_batch
 
 from penstock.errors import RecordsError
+from penstock.pipeline.fused.bodies import bodies_of
 from penstock.wire.kafka import Compression, ErrorCode, RecordBatch, read_batches, write_batch_head
 from penstock.wire.kafka.record_batch import HEAD_SIZE
 
@@ -134,3 +135,34 @@ def test_any_bytes_are_batches_or_refused(data: bytes) -> None:
         assert sum(len(batch.data) for batch in read_batches(data)) == len(data)
     except RecordsError as error:
         assert error.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+
+
+def empty_batch(last_offset_delta: int) -> bytes:
+    """Write what compaction leaves of a batch whose records are gone: its producer is remembered."""
+    out = bytearray(HEAD_SIZE)
+    write_batch_head(
+        memoryview(out),
+        base_offset=7,
+        last_offset_delta=last_offset_delta,
+        base_timestamp=-1,
+        max_timestamp=1000,
+        record_count=0,
+        attributes=0,
+        producer_id=42,
+        producer_epoch=1,
+        base_sequence=3,
+    )
+    return bytes(out)
+
+
+def test_a_batch_without_records_is_a_batch() -> None:
+    first, second = read_batches(empty_batch(4) + built([(0, b"k", b"v", [])]))
+    first.check()
+    assert (len(first.data), first.record_count, first.base_offset, first.last_offset_delta) == (61, 0, 7, 4)
+    assert bytes(first.records(1 << 20)) == b""
+    assert second.record_count == 1
+
+
+def test_a_batch_without_records_has_a_body_without_records() -> None:
+    (body,) = bodies_of(empty_batch(4), 0, 1 << 40, None, 1 << 20)
+    assert (body.count, len(body.records), len(body.starts())) == (0, 0, 0)
