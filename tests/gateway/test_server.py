@@ -182,20 +182,24 @@ def test_an_idle_client_is_closed_and_a_busy_one_is_not() -> None:
     run(work())
 
 
-def test_appends_begin_in_order_and_too_many_stop_the_reading() -> None:
+@pytest.mark.parametrize(("size", "most"), [(100, 40), (20_000, 25), (100_000, 10)])
+def test_appends_begin_in_order_and_too_many_stop_the_reading(size: int, most: int) -> None:
+    limits = Limits(
+        requests_per_connection=10, small_requests_per_connection=40, small_requests_bytes=500_000
+    )
+
     async def work() -> None:
         storage = GatedStorage()
         await storage.create(NewTopic(name="t", partitions=1))
-        async with serving(storage, Limits(requests_per_connection=10)) as (server, connect):
+        async with serving(storage, limits) as (server, connect):
             reader, writer = await connect()
-            # Two buffers of the socket are read before the server pauses; what they hold is begun.
             for number in range(400):
-                writer.write(produce(number, size=20_000))
-            await until(lambda: len(storage.begun) >= 10)
+                writer.write(produce(number, size=size))
+            await until(lambda: len(storage.begun) >= most)
             await asyncio.sleep(0.2)
             [client] = server.clients
-            assert 10 <= len(storage.begun) < 100
-            assert client.under_way[0] == len(storage.begun)
+            assert len(storage.begun) == most
+            assert client.under_way[0] == most
             storage.gate.set()
             found = [struct.unpack_from(">i", await answer(reader))[0] for _ in range(400)]
             assert found == list(range(400))

@@ -219,18 +219,16 @@ class Client(asyncio.BufferedProtocol):
 
     def _take_requests(self) -> None:
         """Begin the requests that are whole, as many as may be under way; the rest when answers have left."""
-        connection, limits = self._connection, self._limits
-        whole, left = False, limits.requests_per_connection - len(connection)
-        self._is_behind = left <= 0
+        connection, whole = self._connection, False
+        self._is_behind = self._is_at_limit()
         try:
-            for slot in connection.requests() if left > 0 else ():
+            for slot in () if self._is_behind else connection.requests():
                 if self._is_ended:
                     # What comes behind is not served: the client hears no more answers.
                     return
                 whole = True
                 self._begin(slot)
-                left -= 1
-                if not left or connection.bytes_under_way >= limits.bytes_per_connection:
+                if self._is_at_limit():
                     self._is_behind = len(connection.input) > 0
                     break
         except WireError as exc:
@@ -442,13 +440,14 @@ class Client(asyncio.BufferedProtocol):
 
     def _may_begin(self) -> bool:
         """Whether the connection itself, whatever others hold, may have more under way."""
-        connection, limits = self._connection, self._limits
-        return (
-            self._output.is_writable
-            and len(connection) < limits.requests_per_connection
-            and connection.bytes_under_way < limits.bytes_per_connection
-            and not self._server.draining
-        )
+        return self._output.is_writable and not self._is_at_limit() and not self._server.draining
+
+    def _is_at_limit(self) -> bool:
+        """Whether the connection has as much under way as it may have."""
+        limits, count, size = self._limits, len(self._connection), self._connection.bytes_under_way
+        if count >= limits.requests_per_connection:
+            return size >= limits.small_requests_bytes or count >= limits.small_requests_per_connection
+        return size >= limits.bytes_per_connection
 
     def _has_room(self) -> bool:
         if not self._may_begin():

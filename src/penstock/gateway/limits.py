@@ -14,8 +14,10 @@ _MIB = 1024 * _KIB
 class Limits:
     """How much one connection, one principal or address, and the whole process may have under way."""
 
-    requests_per_connection: int = 500
-    """A client that does not wait for answers sends hundreds; those of one turn go on to Pulsar together."""
+    requests_per_connection: int = 100
+    small_requests_per_connection: int = 500
+    """While they hold less than `small_requests_bytes`: those of one turn go on to Pulsar together."""
+    small_requests_bytes: int = 4 * _MIB
     bytes_per_connection: int = 64 * _MIB
     bytes_per_principal: int = 128 * _MIB
     """Of requests of one principal; of one address on a listener that does not authenticate."""
