@@ -22,6 +22,7 @@ def refused(error: int) -> PenstockError:
         (refused(ServerError.TOPIC_TERMINATED_ERROR), ErrorCode.POLICY_VIOLATION),
         (refused(ServerError.NOT_ALLOWED_ERROR), ErrorCode.MESSAGE_TOO_LARGE),
         (refused(ServerError.PRODUCER_BUSY), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (refused(ServerError.PRODUCER_FENCED), ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (refused(ServerError.SERVICE_NOT_READY), ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (refused(ServerError.AUTHORIZATION_ERROR), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         (AccessDenied("may not"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),

@@ -498,15 +498,18 @@ def test_what_pulsar_refuses_with_others_behind_it_ends_the_epoch(run: Any) -> N
     run(work)
 
 
+@pytest.mark.parametrize("code", [ServerError.PRODUCER_BUSY, ServerError.PRODUCER_FENCED])
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_producer_that_pulsar_ends_leaves_open_what_is_stored(run: Any, stored: bool) -> None:
+def test_a_producer_that_pulsar_ends_leaves_open_what_is_stored(
+    run: Any, stored: bool, code: ServerError
+) -> None:
     """The refusal is of the producer, not of the batches: each may be stored, and is sent again."""
 
     async def work(bench: Bench) -> None:
         bench.pulsar.answers = False
         waiting = [bench.writer.append(batch(number, value=bytes([97 + number]))) for number in range(2)]
         producer = await bench.under_way(2)
-        producer.error = refusal(ServerError.PRODUCER_BUSY, "another has its name")
+        producer.error = refusal(code, "another has its name")
         for _ in waiting:
             producer.fail(producer.error, stored=stored)
         del bench.pulsar.open["topic", NAME]

@@ -15,6 +15,8 @@ __all__ = ["drop", "leave"]
 def leave(group: Group, asked: LeaveRequest, now: float, limits: Limits) -> tuple[Outcome, ErrorCode]:
     """Let one member go."""
     member_id = asked.member_id
+    if member_id in group.pending:
+        return complete_if_ready(group.without_pending(member_id), now), ErrorCode.NONE
     if asked.instance_id is not None:
         registered = group.statics.get(asked.instance_id)
         if registered is None:
@@ -23,9 +25,6 @@ def leave(group: Group, asked: LeaveRequest, now: float, limits: Limits) -> tupl
         if member_id and member_id != registered:
             return Outcome(group), ErrorCode.FENCED_INSTANCE_ID
         member_id = registered
-    if member_id in group.pending:
-        left = group.without_pending(member_id)
-        return complete_if_ready(left, now), ErrorCode.NONE
     if member_id not in group.members:
         return Outcome(group), ErrorCode.UNKNOWN_MEMBER_ID
     return drop(group, member_id, now, limits), ErrorCode.NONE

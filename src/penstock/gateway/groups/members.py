@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.gateway.groups.group import Group
 from penstock.gateway.groups.requests import Identity
+from penstock.gateway.groups.states import State
 from penstock.wire.kafka import ErrorCode
 
 __all__ = ["check_generation", "check_member"]
@@ -23,7 +24,9 @@ def check_member(group: Group, who: Identity) -> ErrorCode:
 
 
 def check_generation(group: Group, who: Identity) -> ErrorCode:
-    """Say what is wrong with an identity or its generation."""
+    """Say what is wrong with an identity or its generation; a dead group sends everybody to look again."""
+    if group.state is State.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = check_member(group, who)
     if error == ErrorCode.NONE and who.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION

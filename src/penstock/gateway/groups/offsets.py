@@ -58,13 +58,16 @@ def check_delete(group: Group | None) -> ErrorCode:
 def expired(group: Group, commits: Mapping[Place, Commit], now_ms: int, limits: Limits) -> Iterable[Place]:
     """Name the offsets that are too old.
 
-    KIP-211: those of an empty group, counted from when it became empty; those of a live group for topics
-    that it does not read any more; those of a group that never had members, counted from the commit.
+    KIP-211: those of an empty group, counted from when it became empty; those of a stable group for topics
+    that it does not read any more; those of a group that never had members, counted from the commit. While a
+    group rebalances it is not known what it will read.
     """
+    if group.state not in (State.EMPTY, State.STABLE):
+        return
     retention = round(limits.offsets_retention * 1000)
     topics = subscribed_topics(group)
     for place, commit in commits.items():
-        if group.state is not State.EMPTY and (topics is None or place[0] in topics):
+        if group.state is State.STABLE and (topics is None or place[0] in topics):
             continue
         since = commit.committed_at
         if group.state is State.EMPTY and group.protocol_type is not None:

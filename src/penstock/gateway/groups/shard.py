@@ -52,11 +52,7 @@ __all__ = ["Shard"]
 
 log = logging.getLogger("penstock.gateway")
 
-_MOVED: Final = ErrorCode.NOT_COORDINATOR
 _LONGEST_CLIENT_ID: Final = 200
-_GROUP_OVERHEAD: Final = 1500
-"""What a group takes in memory beside what its members bring (CPython 3.11, measured)."""
-_TOMBSTONES_AT_ONCE: Final = 500
 _SWEEP: Final = "sweep of old offsets"
 A = TypeVar("A", bound=Answer)
 
@@ -130,8 +126,11 @@ class Shard(GroupStore):
         return error
 
     def leave(self, group_id: str, leavers: Sequence[LeaveRequest]) -> list[ErrorCode]:
-        """LeaveGroup: every member by itself."""
+        """LeaveGroup: every member by itself; ApiError if the group is being removed."""
         self._check()
+        group = self.groups.get(group_id)
+        if group is not None and group.state is State.DEAD:
+            raise ApiError("the group is being removed", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         errors = []
         for leaver in leavers:
             group = self.groups.get(group_id)
@@ -201,9 +200,12 @@ class Shard(GroupStore):
         error = check_delete(group)
         if group is None or error:
             raise ApiError("the group does not let its offsets go", error_code=error)
-        topics = subscribed_topics(group) or frozenset()
+        topics = subscribed_topics(group) if group.members else frozenset[str]()
         errors = {
-            place: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if place[0] in topics else ErrorCode.NONE
+            # Members that do not say what they read may read it.
+            place: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if topics is None or place[0] in topics
+            else ErrorCode.NONE
             for place in places
         }
         known = self.commits.get(group_id, {})

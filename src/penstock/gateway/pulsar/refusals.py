@@ -31,6 +31,9 @@ _REFUSALS: Final[Mapping[int, ErrorCode]] = {
     ServerError.TOPIC_TERMINATED_ERROR: ErrorCode.POLICY_VIOLATION,
     # The broker's answer to a message that is larger than the policy of the topic.
     ServerError.NOT_ALLOWED_ERROR: ErrorCode.MESSAGE_TOO_LARGE,
-    # One of our own former connections still has the name of the producer: the client shall try again.
+    # One of our own former connections still has the name of the producer, or somebody has the topic for
+    # himself: the client shall try again.
     ServerError.PRODUCER_BUSY: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    # Pulsar says it to producers that are not shared; whatever ended ours, the next one may write.
+    ServerError.PRODUCER_FENCED: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
