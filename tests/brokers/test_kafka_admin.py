@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -49,6 +51,61 @@ def test_changes_are_seen_at_once(kafka: Kafka, topic: str) -> None:
         assert admin.cluster().topics[name].partitions == 2
         admin.delete_topic(name)
         assert name not in admin.cluster().topics
+
+
+class Slow(KafkaAdmin):
+    """A cluster whose brokers show a change at the third look, or never."""
+
+    def __init__(self, shown_after: int, *, seconds: float = 60.0) -> None:
+        super().__init__({"bootstrap.servers": "127.0.0.1:1"}, connect_timeout=seconds)
+        self.looks, self.shown_after = 0, shown_after
+        self.topics: dict[str, int] = {"old": 1}
+        self.made: dict[str, int] = dict(self.topics)
+        self.config: dict[str, str] = {}
+
+    def _finish(self, subject: str, request: Any, *args: Any, **_: Any) -> None:
+        [asked] = args[0]
+        if request == self._client.delete_topics:
+            del self.made[asked]
+        elif request == self._client.create_topics:
+            self.made[asked.topic] = asked.num_partitions
+        elif request == self._client.create_partitions:
+            self.made[asked.topic] = asked.new_total_count
+        self.config = {"retention.ms": "5000"}
+
+    def _seen(self) -> bool:
+        self.looks += 1
+        return self.looks > self.shown_after
+
+    def _by_name(self, topics: Sequence[str]) -> dict[str, TopicLayout]:
+        shown = self.made if self._seen() else self.topics
+        return {name: TopicLayout(partitions=shown[name], replicas=(1,)) for name in topics if name in shown}
+
+    def _values(self, topic: str) -> dict[str, str]:
+        return {"other": "1", **(self.config if self._seen() else {})}
+
+
+CHANGES: Mapping[str, Callable[[KafkaAdmin], None]] = {
+    "create": lambda admin: admin.create_topic("new", partitions=2, replicas=1, settings={}),
+    "partitions": lambda admin: admin.add_partitions("old", 3),
+    "settings": lambda admin: admin.change_settings("old", {"retention.ms": "5000"}),
+    "delete": lambda admin: admin.delete_topic("old"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_waited_for_until_a_broker_shows_it(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_admin, "sleep", lambda seconds: None)
+    admin = Slow(shown_after=3)
+    CHANGES[change](admin)
+    assert admin.looks == 4
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_is_never_shown_is_not_waited_for_for_ever(change: str) -> None:
+    admin = Slow(shown_after=2**31, seconds=0.05)
+    CHANGES[change](admin)
+    assert admin.looks >= 1
 
 
 @pytest.mark.server

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import perf_counter
 from typing import Annotated, Any
 
 import pytest
@@ -47,14 +47,15 @@ def test_help_names_every_verb_and_imports_none() -> None:
         assert verb.help in done.stdout
 
 
-def test_help_comes_in_half_a_second() -> None:
-    """The best of five: the machine may be busy, the code must not be slow."""
+def test_help_takes_no_more_than_half_a_second_of_work() -> None:
+    """Of the processor, and the best of five: on a busy machine it takes longer, and does not do more."""
     command = [sys.executable, "-c", "from penstock.cli.app import main; main(['--help'])"]
     times = []
     for _ in range(5):
-        began = perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        times.append(perf_counter() - began)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
     assert min(times) < 0.5
 
 

@@ -99,6 +99,17 @@ def test_apply_asks(clusters: Shared, run: Any, monkeypatch: pytest.MonkeyPatch,
     assert set(clusters.kafka("kafka").state) == ({"orders", "paid"} if answer else set())
 
 
+def test_apply_changes_nothing_where_nobody_can_be_asked(
+    clusters: Shared, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "interactive", lambda: False)
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: pytest.fail("nobody can be asked"))
+    code, shown, talk = run("apply")
+    assert (code, "nobody can be asked" in talk, "add --yes" in talk) == (2, True, True)
+    assert "+ topic orders" in shown
+    assert clusters.kafka("kafka").state == {}
+
+
 def test_apply_then_nothing_is_left(clusters: Shared, run: Any) -> None:
     code, _, talk = run("apply", "--yes")
     assert code == 0

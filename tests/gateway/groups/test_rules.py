@@ -157,11 +157,7 @@ def rows(**by_state: Row) -> list[tuple[str, str, ErrorCode | str]]:
     assert by_state.keys() == STATES.keys()
     for state, row in by_state.items():
         assert row.keys() - {"others"} <= WHO.keys(), state
-    return [
-        (state, who, row.get(who, row["others"]))
-        for state, row in by_state.items()
-        for who in WHO
-    ]
+    return [(state, who, row.get(who, row["others"])) for state, row in by_state.items() for who in WHO]
 
 
 MEMBERS: Final[Row] = {
@@ -331,7 +327,9 @@ DELETES: Final[Mapping[str, tuple[ErrorCode, ErrorCode, ErrorCode, ErrorCode]]] 
 read (they may read anything), and members that are no consumers."""
 
 
-def changed(group: Group | None, *, protocol_type: str = "consumer", metadata: bytes = ORDERS) -> Group | None:
+def changed(
+    group: Group | None, *, protocol_type: str = "consumer", metadata: bytes = ORDERS
+) -> Group | None:
     """Let all members be of another kind."""
     if group is None:
         return None

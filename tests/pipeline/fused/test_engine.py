@@ -47,6 +47,10 @@ class Memory:
     dead: list[int] = field(default_factory=list)
     groups: dict[tuple[str, int], GroupOffset] = field(default_factory=dict)
     epochs: Counter[str] = field(default_factory=Counter)
+    begun: set[str | None] = field(default_factory=set)
+    """The transactional ids whose transaction is open."""
+    stable: int | None = None
+    """Where a transaction of another producer begins in the log that is still open."""
     fails: Callable[[], bool] = lambda: False
     settings: Any = None
     id: str | None = None
@@ -64,6 +68,11 @@ class Memory:
     def partitions(self, topic: str, *, refresh: bool = False) -> int:
         return len(self.log)
 
+    def end(self, part: int) -> int:
+        """Give where readers of committed records stop."""
+        log = self.log[part]
+        return len(log) if self.stable is None else min(self.stable, len(log))
+
     def try_refresh(self, topics: Any = ()) -> None:
         return None
 
@@ -79,9 +88,11 @@ class Writer:
         self.memory, self.name, self.waiting = memory, name, list[tuple[str, int]]()
         memory.call()
         self.epoch = memory.epochs[name or ""] = memory.epochs[name or ""] + 1
+        memory.begun.discard(name)
 
     def begin(self) -> None:
         self.waiting.clear()
+        self.memory.begun.add(self.name)
 
     def send(self, topic: str, partition: int, body: int) -> None:
         self.memory.call()
@@ -101,10 +112,12 @@ class Writer:
             getattr(self.memory, topic).append(body)
         self.waiting.clear()
         self.memory.groups |= {(group, part): found for (_, part), found in offsets.items()}
+        self.memory.begun.discard(self.name)
         self.memory.call()  # the answer is lost, and the transaction is not
 
     def abort(self) -> None:
         self.waiting.clear()
+        self.memory.begun.discard(self.name)
 
     def close(self) -> None:
         return None
@@ -138,14 +151,14 @@ class Reader:
             if at < self.memory.begin or at > len(log):
                 raise OffsetOutOfRange(TOPIC, part, offset=at, log_start=self.memory.begin, log_end=len(log))
             if end is None or at < end:
-                until = min(at + FETCH, len(log))
+                until = min(at + FETCH, self.memory.end(part))
                 self.at[part][0] = until
                 yield SimpleNamespace(
                     topic=TOPIC,
                     partition=part,
                     first=at,
                     next_offset=until,
-                    last_stable_offset=len(log),
+                    last_stable_offset=self.memory.end(part),
                     data=list(enumerate(log[at:until], at)),
                     aborted=(),
                 )
@@ -193,9 +206,11 @@ def _in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (engine, loop):
         monkeypatch.setattr(module, "Cluster", lambda memory, **_: memory)
     monkeypatch.setattr(loop, "earliest", lambda memory, topic: dict.fromkeys(memory.log, memory.begin))
-    monkeypatch.setattr(
-        loop, "latest", lambda memory, topic, **_: {part: len(log) for part, log in memory.log.items()}
-    )
+
+    def latest(memory: Memory, topic: str, *, read_committed: bool = False) -> dict[int, int]:
+        return {part: memory.end(part) if read_committed else len(log) for part, log in memory.log.items()}
+
+    monkeypatch.setattr(loop, "latest", latest)
 
 
 def work(memory: Memory, **more: Any) -> Any:
@@ -292,6 +307,46 @@ def test_without_transactions_nothing_is_lost() -> None:
         span = Span(0, 0, 20)
         until_it_works(lambda: run_range(work(memory, exactly_once=False), span, memory))  # type: ignore[arg-type]  # noqa: B023
         assert {*memory.out, *memory.dead} == set(range(20))
+
+
+@pytest.mark.parametrize("longest", [-1.0, 9.0])
+@pytest.mark.parametrize("is_loop", [False, True])
+def test_what_fails_leaves_no_transaction_open(
+    is_loop: bool, longest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of committed records would wait for its time-out, and whoever asks for the marks too."""
+    for module in (engine, loop):
+        monkeypatch.setattr(module, "_LONGEST", longest)
+    span, seen = Span(0, 0, 20), 0
+    for moment in range(60):
+        memory = Memory({0: list(range(20))}, fails=failing([moment]))
+        try:
+            if is_loop:
+                Loop(work(memory), lambda beat: None, stop=Event(), once=True).run()
+            else:
+                run_range(work(memory), span, memory)  # type: ignore[arg-type]
+        except Unreachable:
+            seen += bool(memory.epochs)
+        assert memory.begun == set()
+    assert seen > 10, "few of the failures were in a transaction"
+
+
+def test_once_does_not_wait_for_an_open_transaction_of_somebody_else() -> None:
+    """What is behind its beginning is not there yet: the next run has it."""
+    memory, stop, calls = Memory({0: list(range(1, 20))}, stable=12), Event(), iter(range(1000))
+
+    def fails() -> bool:
+        if next(calls, None) is None:
+            stop.set()
+        return False
+
+    memory.fails = fails
+    Loop(work(memory), lambda beat: None, stop=stop, once=True).run()
+    assert not stop.is_set(), "it waits for what cannot come"
+    assert sorted((*memory.out, *memory.dead)) == list(range(1, 13))
+    memory.stable = None
+    Loop(work(memory), lambda beat: None, stop=stop, once=True).run()
+    assert sorted((*memory.out, *memory.dead)) == list(range(1, 20))
 
 
 def test_who_was_shut_out_cannot_commit() -> None:

@@ -118,6 +118,26 @@ def test_a_fingerprint_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["a.json"]
 
 
+def test_a_fingerprint_is_never_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who dies in the middle leaves the old one whole, and who has it open reads the old one to its end."""
+    path, old = tmp_path / "a.json", tmp_path / "old.json"
+    write_fingerprint(path, OLD)
+    old.hardlink_to(path)
+    new = replace(OLD, partitions=6)
+    write_fingerprint(path, new)
+    assert (read_fingerprint(old), read_fingerprint(path)) == (OLD, new)
+
+    def dies(self: Path, data: str, **_: str) -> int:
+        with self.open("w") as half:
+            half.write(data[: len(data) // 2])
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_text", dies)
+    with pytest.raises(OSError, match="no space"):
+        write_fingerprint(path, replace(OLD, partitions=8))
+    assert read_fingerprint(path) == new
+
+
 @pytest.mark.parametrize("text", ["", "[", "[]", "{}", '{"topic": 1}', "[" * 100_000, "\ud800"])
 def test_a_fingerprint_that_cannot_be_read_is_told(text: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"

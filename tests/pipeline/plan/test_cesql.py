@@ -115,6 +115,38 @@ def test_filters(text: str, passes: bool) -> None:
     assert (evaluate(parse_cesql(text), Scope({"type": "t", "hop": "3"})) is True) is passes
 
 
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        # 3.7: the type of the left operand chooses, element by element.
+        ("1 IN ('1', 2)", True),
+        ("1 IN (2, '1')", True),
+        ("1 IN ('01', 2)", True),
+        ("'1' IN (1, '2')", True),
+        ("'01' IN (1, '2')", False),
+        ("TRUE IN ('true', FALSE)", True),
+        ("TRUE IN ('TRUE', FALSE)", True),
+        ("'true' IN (TRUE, 'x')", True),
+        ("'TRUE' IN (TRUE, 'x')", False),
+        ("1 IN (TRUE, 2)", True),
+        ("0 IN (TRUE, FALSE)", True),
+        ("2 IN (TRUE, FALSE)", False),
+        ("1 IN ('tide', 1)", False),
+        ("1 NOT IN ('tide', 2)", False),
+        ("hop IN (3, 'x')", True),
+        ("hop IN (TRUE, 3)", True),
+        ("hop NOT IN (TRUE, 4)", True),
+        ("3 IN (hop, 'x')", False),
+        ("3 IN (hop, 4)", True),
+        ("hop IN (3, missing)", False),
+    ],
+)
+def test_elements_of_two_types(text: str, passes: bool) -> None:
+    attributes = {"type": "t", "hop": "3"}
+    assert cesql.evaluate(cesql.parse(text), attributes, fail_fast=True).passes is passes
+    assert (evaluate(parse_cesql(text), Scope(attributes)) is True) is passes
+
+
 @pytest.mark.parametrize("text", ["type", "1 + 1", "NOPE(1) = 1", "type ="])
 def test_what_cannot_filter_is_refused(text: str) -> None:
     with pytest.raises(InvalidExpression):
