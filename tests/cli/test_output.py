@@ -233,3 +233,8 @@ def test_a_task_that_failed_gets_no_tick(terminal: Terminal) -> None:
 def test_nothing_that_steers_a_terminal_is_left(text: str) -> None:
     shown = output._harmless(text)
     assert not any(ord(c) < 32 and c not in "\t\n" or 0x7F <= ord(c) < 0xA0 for c in shown)
+
+
+@pytest.mark.parametrize("mark", "\u202e\u202a\u2066\u2069\u200f\u061c")
+def test_marks_of_direction_are_written_visibly(mark: str) -> None:
+    assert output._harmless(f"orders{mark}gpj") == f"orders\\u{ord(mark):04x}gpj"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import EventError
+from penstock.errors import CannotEncode, EventError, InvalidEvent
 from penstock.events import CloudEvent, HttpBinding, HttpMessage, KafkaBinding, Level, Mode, PulsarBinding
 from penstock.events.bindings import kafka as kafka_module
 from penstock.events.bindings.pulsar import Profile
@@ -231,3 +231,19 @@ def test_versions_are_not_mixed_in_one_batch() -> None:
         body = b"[" + b",".join(one % version for version in versions) + b"]"
         (first, *_) = HttpBinding().read_batch(HttpMessage(headers=headers, body=body), Level.FORENSIC)
         assert (first.event is not None) is good
+
+
+def test_a_content_type_that_http_cannot_carry() -> None:
+    event = CloudEvent({"id": "1", "source": "/s", "type": "t", "datacontenttype": 'text/plain; a="ü"'}, b"")
+    with pytest.raises(CannotEncode, match="ASCII"):
+        HttpBinding().encode(event)
+
+
+@pytest.mark.parametrize("mode", [Mode.BINARY, Mode.STRUCTURED])
+def test_a_second_content_type_is_refused(mode: Mode) -> None:
+    good = HttpBinding(mode=mode).encode(EVENT)
+    for second in ("text/plain", "application/json"):
+        twice = HttpMessage(headers=(*good.headers, ("CONTENT-TYPE", second)), body=good.body)
+        with pytest.raises(InvalidEvent, match="repeated"):
+            HttpBinding().decode(twice)
+        assert HttpBinding().read(twice, Level.LENIENT).event is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import InvalidEvent
-from penstock.events import CloudEvent, absent
+from penstock.events import CloudEvent, Level, absent
 from penstock.events.formats import AvroFormat, ProtobufFormat
 
 
@@ -119,3 +119,42 @@ def test_the_ends_of_protobufs_time(seconds: int, written: str | None) -> None:
             ProtobufFormat().decode(raw)
     else:
         assert ProtobufFormat().decode(raw).get("ext") == written
+
+
+def test_an_avro_event_of_very_many_attributes_is_refused_soon() -> None:
+    many = b"".join(entry(f"a{n:05d}", "x") for n in range(60_000))
+    with pytest.raises(InvalidEvent, match="more than 1000 attributes"):
+        AvroFormat().decode(b"\xc0\xa9\x07" + many + NULL + NO_DATA)
+
+
+def test_a_protobuf_event_of_very_many_attributes_is_refused_soon() -> None:
+    many = b"".join(attribute(f"a{n}", field(3, b"x")) for n in range(1001))
+    with pytest.raises(InvalidEvent, match="more than 1000 attributes"):
+        ProtobufFormat().decode(PROTO + many)
+    few = b"".join(attribute(f"a{n}", field(3, b"x")) for n in range(996))
+    assert len(ProtobufFormat().decode(PROTO + few).attributes) == 1000
+
+
+def test_findings_are_bounded() -> None:
+    many = b"".join(attribute("A", field(3, b"x")) for n in range(900))
+    reading = ProtobufFormat().read(PROTO + many, Level.FORENSIC)
+    assert len(reading.findings) < 110
+
+
+@pytest.mark.parametrize(
+    ("dataschema", "number"),
+    [
+        ("https://type.googleapis.com/io.shop.Order", 8),
+        ("https://shop.example/Order", 8),
+        ("https://shop.example/schemas/order/1", 6),
+        ("https://shop.example/order-v1", 6),
+        ("urn:schema:5", 6),
+        ("https://shop.example/Order?version=2", 6),
+    ],
+)
+def test_data_is_a_protobuf_message_only_with_the_url_of_its_type(dataschema: str, number: int) -> None:
+    attributes = {"datacontenttype": "application/protobuf", "dataschema": dataschema}
+    event = CloudEvent({"id": "1", "source": "/s", "type": "t", **attributes}, b"\x08\x01")
+    raw = ProtobufFormat().encode(event)
+    assert raw.endswith(field(6, b"\x08\x01")) is (number == 6)
+    assert ProtobufFormat().decode(raw) == event

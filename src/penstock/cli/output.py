@@ -42,6 +42,11 @@ __all__ = [
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if code not in (9, 10)
 }
+# Marks of direction make a name look like another one on the screen.
+_CONTROLS |= {
+    code: f"\\u{code:04x}"
+    for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
 _UNLIMITED_COLUMNS = 100_000
 
 

@@ -26,6 +26,9 @@ from penstock.events.v03 import upgrade
 __all__ = ["Draft", "conclude", "failed"]
 
 
+MAX_FINDINGS = 100
+
+
 @dataclass(slots=True)
 class Draft:
     """What a decoder read so far; mutable, lives for one record."""
@@ -37,8 +40,9 @@ class Draft:
     mode: Mode = Mode.BINARY
 
     def report(self, what: str, attribute: str | None = None, clause: str | None = None, **more: str) -> None:
-        """Note a broken rule that `lenient` forgives."""
-        self.findings.append(Finding(what, attribute, clause, more.get("fix")))
+        """Note a broken rule that `lenient` forgives; what follows a hundred of them is not told."""
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(Finding(what, attribute, clause, more.get("fix")))
 
     def fatal(self, what: str, attribute: str | None = None, clause: str | None = None, **more: str) -> None:
         """Note a broken rule that leaves no event."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
-from penstock.errors import EventError, InvalidEvent, NotACloudEvent
+from penstock.errors import CannotEncode, EventError, InvalidEvent, NotACloudEvent
 from penstock.events.bindings.kafka import event_of
 from penstock.events.cloudevent import CloudEvent
 from penstock.events.content import Json
@@ -69,6 +69,10 @@ class HttpBinding:
                 draft.mode = Mode.STRUCTURED
             else:
                 draft = _binary(message, media_type)
+            if sum(name.lower() == CONTENT_TYPE for name, _ in message.headers) > 1:
+                # RFC 9110 5.3: a field that is no list is sent once.
+                what = f"header {CONTENT_TYPE} is repeated, the first one is taken"
+                draft.report(what, "datacontenttype", "RFC 9110 5.3", fix="send it once")
             return conclude(draft, level)
         except EventError as error:
             return failed(error, level)
@@ -171,6 +175,9 @@ def encode_value(text: str) -> str:
 
 
 def _headers(event: CloudEvent) -> HttpHeaders:
+    if not (event.datacontenttype or "").isascii():
+        # HTTP 3.1.1 takes it as it is, and RFC 9110 5.5 has no other characters.
+        raise CannotEncode("datacontenttype is not ASCII, which HTTP cannot carry", where="datacontenttype")
     headers = [
         (CONTENT_TYPE, text) if name == "datacontenttype" else (PREFIX + name, encode_value(text))
         for name, text in event.attributes.items()

@@ -15,7 +15,7 @@ from penstock.errors import InvalidEvent
 from penstock.events.cloudevent import CloudEvent
 from penstock.events.content import Data, Json, absent
 from penstock.events.draft import Draft
-from penstock.events.formats.cursor import Cursor, varint
+from penstock.events.formats.cursor import MAX_ATTRIBUTES, Cursor, varint
 from penstock.events.formats.format import Format
 from penstock.events.formats.text import encode_text
 from penstock.events.jsontext import JsonValue
@@ -49,7 +49,9 @@ class AvroFormat(Format):
     def draft(self, raw: bytes) -> Draft:
         """Read the record, and see that nothing follows it."""
         draft, cursor = Draft(), Cursor(raw, _CLAUSE)
-        for _ in _blocks(cursor):
+        for number, _ in enumerate(_blocks(cursor)):
+            if number >= MAX_ATTRIBUTES:
+                raise cursor.broken(f"more than {MAX_ATTRIBUTES} attributes")
             _read_attribute(draft, cursor)
         draft.data = _read_data(draft, cursor)
         if not cursor.done:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from penstock.errors import InvalidEvent
 
-__all__ = ["Cursor", "varint"]
+__all__ = ["MAX_ATTRIBUTES", "Cursor", "varint"]
 
 _VARINT_BYTES = 10
+MAX_ATTRIBUTES = 1000
+"""Of an event in a format that is read piece by piece: a few megabytes could hold a million of them."""
 
 
 def varint(number: int) -> bytes:

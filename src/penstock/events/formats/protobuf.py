@@ -13,13 +13,14 @@ A timestamp becomes seconds and nanoseconds: its offset and its spelling are not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from penstock.errors import CannotEncode, InvalidEvent
 from penstock.events.cloudevent import CloudEvent
 from penstock.events.content import Data, Json
 from penstock.events.draft import Draft
-from penstock.events.formats.cursor import Cursor, varint
+from penstock.events.formats.cursor import MAX_ATTRIBUTES, Cursor, varint
 from penstock.events.formats.format import Format
 from penstock.events.formats.text import decode_text, encode_text
 from penstock.events.media import essence, is_json
@@ -61,10 +62,14 @@ class ProtobufFormat(Format):
         """Read the message CloudEvent; unknown fields are skipped, as Protobuf wants."""
         draft = Draft()
         data: Field | None = None
+        left = MAX_ATTRIBUTES
         for number, value in _fields(raw):
             if number in _BY_NUMBER:
                 _set_required(draft, _BY_NUMBER[number], value)
             elif number == 5:
+                left -= 1
+                if left < 0:
+                    raise InvalidEvent(f"more than {MAX_ATTRIBUTES} attributes", clause=_CLAUSE)
                 _read_attribute(draft, _message(value))
             elif number in _DATA_READERS:
                 data = number, value  # a oneof: the last one counts
@@ -112,12 +117,17 @@ def _entry(name: str, text: str, declared: AttributeType | None) -> bytes:
     return _field(5, _field(1, name.encode()) + _field(2, _VALUE_WRITERS[kind](text)))
 
 
+_TYPE_URL = re.compile(r"https?://[^/?#]+/(?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Za-z_][A-Za-z0-9_]*")
+
+
 def _write_data(body: bytes | None, attributes: Mapping[str, str]) -> bytes:
     if body is None:
         return b""
     media_type = attributes.get("datacontenttype")
-    if media_type is not None and essence(media_type) == _PROTOBUF and "dataschema" in attributes:
-        # Protobuf format 3: a message goes to proto_data, dataschema is its type URL.
+    url = attributes.get("dataschema", "")
+    if media_type is not None and essence(media_type) == _PROTOBUF and _TYPE_URL.fullmatch(url):
+        # Protobuf format 3: a message goes to proto_data, dataschema is its type URL. Others find the type of
+        # google.protobuf.Any behind the slash: with another schema there it could not be unpacked.
         return _field(8, _field(1, attributes["dataschema"].encode()) + _field(2, body))
     # Protobuf format 3: text MUST be stored in text_data, binary in binary_data.
     text = (
