@@ -43,3 +43,22 @@ def test_how_much_is_used_is_told() -> None:
     budget = ReadAhead(limit=MIB)
     budget.add(Reader(held=MIB // 2), lambda: None)
     assert budget.used == 0.5
+
+
+def test_a_new_reader_closes_those_that_hold_more_than_the_budget() -> None:
+    budget = ReadAhead(limit=16 * MIB)
+    closed: list[float] = []
+    for number in (3.0, 1.0, 2.0):
+        reader = Reader(number, held=8 * MIB)
+        budget.add(reader, lambda number=number: closed.append(number))  # type: ignore[misc]
+    assert closed == [1.0]
+    assert budget.used == 1.0
+    budget.add(Reader(held=MIB // 2), lambda: None)
+    assert closed == [1.0, 2.0]
+    assert budget.used < 1.0
+
+
+def test_a_reader_alone_is_never_closed() -> None:
+    budget = ReadAhead(limit=MIB)
+    budget.add(Reader(held=8 * MIB), lambda: 1 / 0)
+    assert budget.used == 8.0

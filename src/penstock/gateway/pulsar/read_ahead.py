@@ -29,6 +29,10 @@ class Holder(Protocol):
 class ReadAhead:
     """Divides the budget; whoever is too many, the one least recently used, is told to close.
 
+    A reader that had a larger share keeps what it holds until that is taken. So when one more is opened, the
+    least recently used ones are closed too for as long as all together hold more than the budget. Between
+    two openings the budget is exceeded by at most one entry of each reader.
+
     >>> ReadAhead(limit=1024 * 1024).share
     1048576
     """
@@ -50,8 +54,8 @@ class ReadAhead:
     def add(self, holder: Holder, dismiss: Callable[[], None]) -> None:
         """Count a reader; `dismiss` closes it."""
         self._open[holder] = dismiss
-        if len(self._open) > max(self._limit // _LEAST, 1):
-            oldest = min(self._open, key=lambda each: each.used)
+        while len(self._open) > 1 and (len(self._open) > self._limit // _LEAST or self.used > 1):
+            oldest = min((each for each in self._open if each is not holder), key=lambda each: each.used)
             self._open.pop(oldest)()
         self._divide()
 
