@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -134,6 +136,36 @@ def test_a_bad_line_sends_nothing(name: str, run: Run, isolated_home: Path) -> N
     assert code == 2
     assert "line 2" in err
     assert "nothing was sent" in err
+    assert tail(run, "orders") == []
+
+
+@pytest.mark.parametrize("channel", ["orders", "parcels"])
+def test_lines_of_a_pipe_are_sent_as_they_come(name: str, run: Run, channel: str) -> None:
+    command = [sys.executable, "-m", "penstock", "publish", channel, "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as running:
+        assert running.stdin is not None
+        assert running.stderr is not None
+        try:
+            for number in (1, 2):
+                running.stdin.write(b'{"specversion":"1.0","id":"%d","source":"/s","type":"t"}\n' % number)
+                # It ends when the event is there, and the pipe is still open.
+                code, out, err = run("tail", channel, "--from", "beginning", "--limit", str(number))
+                assert (code, len(out.splitlines())) == (0, number), err
+            running.stdin.write(b"nonsense\n")
+            running.stdin.close()
+            said = running.stderr.read().decode()
+            assert running.wait(30) == 2, said
+        finally:
+            running.kill()
+    assert "line 3" in said
+    assert "1 lines are no events; 2 others were sent" in said
+
+
+def test_a_pipe_can_be_read_to_its_end_first(name: str, run: Run) -> None:
+    lines = b'{"specversion":"1.0","id":"1","source":"/s","type":"t"}\nnonsense\n'
+    command = [sys.executable, "-m", "penstock", "publish", "orders", "-", "--all-or-nothing"]
+    done = subprocess.run(command, input=lines, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, b"nothing was sent" in done.stderr) == (2, True)
     assert tail(run, "orders") == []
 
 

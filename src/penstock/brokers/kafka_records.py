@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 _CHUNK: Final = 1000
 _BETWEEN_LOOKS: Final = 0.1
 _BETWEEN_PROBES: Final = 2.0
+_BETWEEN_RECORDS: Final = 0.02
+"""Seconds to wait for a record that is not there yet."""
 _GROUP: Final = "penstock-scan"
 """librdkafka wants a name; nothing is committed under it."""
 
@@ -208,15 +210,16 @@ _MAX_BYTES: Final = "1000000000"
 
 def publish(
     options: Mapping[str, str],
-    records: Iterable[KafkaRecord],
+    records: Iterable[KafkaRecord | None],
     *,
     patience: float = 30.0,
     on_sent: Callable[[], None] | None = None,
 ) -> int:
     """Write records to their topics and wait until all are acknowledged; gives how many.
 
-    A record goes to its partition, or by its key if it names none. If one is refused, ClusterError says how
-    many were written; Unreachable if nobody answered, soon if that is so from the start.
+    A record goes to its partition, or by its key if it names none. None among them means that the next one is
+    not there yet. If one is refused, ClusterError says how many were written, also while none comes;
+    Unreachable if nobody answered, soon if that is so from the start.
     """
     extra = {"enable.idempotence": "true", "linger.ms": "5", "message.timeout.ms": str(int(patience * 1000))}
     extra["message.max.bytes"] = _MAX_BYTES
@@ -239,6 +242,9 @@ def publish(
     for record in records:
         if failed:
             break
+        if record is None:
+            producer.poll(_BETWEEN_RECORDS)
+            continue
         try:
             _produce(producer, record, delivered, patience)
         except KafkaException as exc:

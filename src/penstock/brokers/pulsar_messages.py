@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from penstock.brokers.pulsar import PulsarClient
 from penstock.brokers.pulsar.reader import Reader
@@ -26,6 +27,8 @@ __all__ = ["Unreadable", "follow", "parts_of", "publish"]
 
 _SEATS: Final = 1000
 _MASK: Final = 0x7FFFFFFF
+_BETWEEN_MESSAGES: Final = 0.02
+"""Seconds to wait for a message that is not there yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +50,33 @@ async def parts_of(client: PulsarClient, topic: str) -> list[str]:
 
 
 async def publish(
-    client: PulsarClient, topic: str, messages: Iterable[PulsarMessage], *, avro_schema: str | None = None
+    client: PulsarClient,
+    topic: str,
+    messages: Iterable[PulsarMessage | None],
+    *,
+    avro_schema: str | None = None,
 ) -> int:
-    """Send messages and wait until all are acknowledged; a key decides as in Pulsar's Java client."""
+    """Send messages and wait until all are acknowledged; a key decides as in Pulsar's Java client.
+
+    None among them means that the next one is not there yet; what was refused is raised meanwhile too.
+    """
     parts = await parts_of(client, topic)
     producers = [await client.producer(part, avro_schema=avro_schema) for part in parts]
-    receipts = []
-    for number, message in enumerate(messages):
-        part = number if message.key is None else _java_hash(message.key) & _MASK
+    receipts: deque[asyncio.Future[Any]] = deque()
+    sent = 0
+    for message in messages:
+        while receipts and receipts[0].done():
+            await receipts.popleft()
+        if message is None:
+            await asyncio.sleep(_BETWEEN_MESSAGES)
+            continue
+        part = sent if message.key is None else _java_hash(message.key) & _MASK
         metadata = metadata_of(message, time.time_ns() // 1_000_000)
         receipts.append(await producers[part % len(parts)].send_message(metadata, message.payload or b""))
+        sent += 1
     for receipt in receipts:
         await receipt
-    return len(receipts)
+    return sent
 
 
 def _java_hash(text: str) -> int:
@@ -114,7 +131,11 @@ async def _followed(
             if item is None:
                 ended += 1
             else:
-                yield item
+                try:
+                    yield item
+                except GeneratorExit:
+                    # Who reads has enough. The group of tasks would take it for a failure.
+                    return
 
 
 def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

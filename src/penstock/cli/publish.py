@@ -6,15 +6,15 @@ import asyncio
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
-from pathlib import Path
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli import output
+from penstock.cli.event_lines import PipedEvents, is_live, read_all, read_bytes
 from penstock.cli.places import (
     PlaceName,
     ServerName,
@@ -23,7 +23,7 @@ from penstock.cli.places import (
     mode_of,
     pulsar_client,
 )
-from penstock.errors import EventError, MachineError, UsageError
+from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     from penstock.contract.places import Place
@@ -40,8 +40,22 @@ class ContentMode(StrEnum):
     STRUCTURED = "structured"
 
 
+class _Tombstone(Enum):
+    """A null value under a key, sent instead of an event."""
+
+    TOMBSTONE = "tombstone"
+
+
 Source = Annotated[
-    str | None, typer.Argument(metavar="FILE", help="Events in the JSON format, one a line; - is stdin.")
+    str | None,
+    typer.Argument(
+        metavar="FILE",
+        help="Events in the JSON format, one a line; - is stdin, of a pipe each line is sent as it comes.",
+    ),
+]
+AllOrNothing = Annotated[
+    bool,
+    typer.Option("--all-or-nothing", help="Read stdin to its end first; a bad line sends none."),
 ]
 
 
@@ -67,6 +81,7 @@ def command(
     tombstone: Annotated[
         bool, typer.Option("--tombstone", help="A null value under --key, no event.")
     ] = False,
+    all_or_nothing: AllOrNothing = False,
     server: ServerName = None,
 ) -> None:
     """Send events to a channel, an operation or a topic, and wait until the broker has them."""
@@ -75,10 +90,12 @@ def command(
     found, contract = find_place(place, server)
     extra = _pairs(headers)
     if tombstone:
-        sent = _send(found, [None], "binary", key or _wants_key(), extra)
+        sent = _send(found, [_Tombstone.TOMBSTONE], "binary", key or _wants_key(), extra)
     else:
-        events = _one(type_, source, id_, subject, data, content_type, attributes) if type_ else _lines(file)
+        by_type = _one(type_, source, id_, subject, data, content_type, attributes) if type_ else None
+        events = by_type or _given(file, all_or_nothing=all_or_nothing)
         sent = _send(found, events, mode.value if mode else mode_of(place, contract), key, extra)
+        _refuse_lines(events, sent)
     output.talk(f"{sent} sent to {found.topic} on {found.server}")
 
 
@@ -92,13 +109,26 @@ def _refuse_mixture(type_: str | None, file: str | None, flags: Sequence[str], *
         raise UsageError(f"{', '.join(flags)} without --type", next="add --type, which every event has")
 
 
+def _refuse_lines(events: Iterable[object], sent: int) -> None:
+    """Raise UsageError if lines of a pipe were no events: what came before and behind them is sent."""
+    if isinstance(events, PipedEvents) and events.refused:
+        raise UsageError(
+            f"{events.refused} lines are no events; {sent} others were sent",
+            next="correct them and send only those, or read all lines first: --all-or-nothing",
+        )
+
+
 def _wants_key() -> str:
     raise UsageError("a tombstone has a key", next="give --key")
 
 
+_Events = Iterable["CloudEvent | _Tombstone | None"]
+"""None: no event is there yet."""
+
+
 def _send(
     place: Place,
-    events: Sequence[CloudEvent | None],
+    events: _Events,
     mode: str,
     key: str | None,
     extra: Mapping[str, str],
@@ -109,9 +139,7 @@ def _send(
     return senders[place.protocol](place, events, mode, key, extra)
 
 
-def _to_kafka(
-    place: Place, events: Sequence[CloudEvent | None], mode: str, key: str | None, extra: Mapping[str, str]
-) -> int:
+def _to_kafka(place: Place, events: _Events, mode: str, key: str | None, extra: Mapping[str, str]) -> int:
     from penstock.brokers.kafka_records import publish
     from penstock.events import KafkaBinding, Mode
     from penstock.record import KafkaRecord
@@ -119,10 +147,12 @@ def _to_kafka(
     own = tuple((name, os.fsencode(value)) for name, value in extra.items())
     key_bytes = None if key is None else os.fsencode(key)
 
-    def records() -> Iterator[KafkaRecord]:
+    def records() -> Iterator[KafkaRecord | None]:
         binding = KafkaBinding(mode=Mode(mode))
         for event in events:
             if event is None:
+                yield None
+            elif isinstance(event, _Tombstone):
                 yield KafkaRecord(key=key_bytes, headers=own, topic=place.topic)
             else:
                 yield replace(binding.encode(event, key=key_bytes, headers=own), topic=place.topic)
@@ -130,9 +160,7 @@ def _to_kafka(
     return publish(kafka_options(place.connection), records())
 
 
-def _to_pulsar(
-    place: Place, events: Sequence[CloudEvent | None], mode: str, key: str | None, extra: Mapping[str, str]
-) -> int:
+def _to_pulsar(place: Place, events: _Events, mode: str, key: str | None, extra: Mapping[str, str]) -> int:
     from penstock.brokers.pulsar_messages import publish
     from penstock.events import Mode, PulsarBinding
     from penstock.record import PulsarMessage
@@ -140,10 +168,12 @@ def _to_pulsar(
     own = tuple(extra.items())
     _refuse_bytes(key or "", *extra.values())
 
-    def messages() -> Iterator[PulsarMessage]:
+    def messages() -> Iterator[PulsarMessage | None]:
         binding = PulsarBinding(mode=Mode(mode))
         for event in events:
             if event is None:
+                yield None
+            elif isinstance(event, _Tombstone):
                 yield PulsarMessage(payload=None, key=key, properties=own)
             else:
                 yield binding.encode(event, key=key, properties=own)
@@ -197,7 +227,7 @@ def _data(text: str, content_type: str) -> bytes | Json:
     from penstock.events import Json
     from penstock.events.media import is_json
 
-    raw = _raw(text[1:]) if text.startswith("@") else os.fsencode(text)
+    raw = read_bytes(text[1:]) if text.startswith("@") else os.fsencode(text)
     if not is_json(content_type):
         return raw
     try:
@@ -208,34 +238,11 @@ def _data(text: str, content_type: str) -> bytes | Json:
         ) from exc
 
 
-def _lines(file: str | None) -> list[CloudEvent]:
-    """Read every event before the first is sent: a bad line sends nothing."""
-    from penstock.events import FORMATS
-
+def _given(file: str | None, *, all_or_nothing: bool) -> PipedEvents | list[CloudEvent]:
+    """Give the events of a file, all of them or none, or those of a pipe as they come."""
     if file is None and sys.stdin.isatty():
         raise UsageError("there is no event", next="give --type, or events in a file or on stdin")
-    made, refused = [], 0
-    for number, line in enumerate(_raw(file or "-").splitlines(), 1):
-        try:
-            made += [FORMATS.named("json").decode(line)] if line.strip() else []
-        except EventError as error:
-            refused += 1
-            error.where = f"line {number}"
-            output.error(error)
-    if refused:
-        raise UsageError(f"{refused} lines are no events; nothing was sent", next="correct them")
-    return made
-
-
-def _raw(file: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as exc:
-        raise MachineError(
-            f"cannot read {file}: {exc.strerror}",
-            where=file,
-            next="name a file that is there, or - for standard input",
-        ) from exc
+    return PipedEvents() if is_live(file) and not all_or_nothing else read_all(file)
 
 
 def _pairs(given: list[str] | None) -> dict[str, str]:
