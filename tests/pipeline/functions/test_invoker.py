@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
@@ -213,6 +215,19 @@ def test_a_leak_from_call_to_call_costs_a_new_process_and_no_event(invoker: Make
     results = leaking([routed(n) for n in range(8)])
     assert codes(results) == {}
     assert len({result.events[0].get("pid") for result in results}) == starts(leaking) > 1
+
+
+def test_a_process_that_was_killed_between_two_calls_costs_no_event(
+    invoker: Make, routed: MakeRouted, caplog: pytest.LogCaptureFixture
+) -> None:
+    make = invoker("says_its_pid", batch=1, bounds=Bounds(seconds=21))
+    (first,) = make([routed(1)])
+    child = int(str(first.events[0].get("pid")))
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    (second,) = make([routed(2)])
+    assert (second.code, starts(make)) == (None, 2)
+    assert "between two calls the process was ended by SIGKILL" in caplog.text
 
 
 def test_what_a_function_started_ends_with_it(

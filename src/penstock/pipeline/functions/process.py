@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -27,6 +28,8 @@ from penstock.pipeline.functions.parcels import Parcel
 from penstock.pipeline.functions.progress import NOWHERE, ProgressMark
 
 __all__ = ["Bounds", "Failure", "FunctionProcess", "Settings", "process_of"]
+
+_log = logging.getLogger(__name__)
 
 MEMORY: Final = "function-memory"
 _TICK: Final = 0.05
@@ -93,6 +96,10 @@ class FunctionProcess:
         return outcomes
 
     def _asked(self, frame: bytes) -> Any:
+        if self._running is not None and (ended := self._running.end()) is not None:
+            # Killed from outside, as by a system without memory: no record of this batch is to blame.
+            _log.warning("route %s: between two calls %s; it is started again", self._settings.route, ended)
+            self.close()
         running = self._running = self._running or self._started()
         answer = running.ask(frame, self._bounds.seconds)
         if isinstance(answer, Failure) or running.megabytes() > self._bounds.megabytes:
@@ -204,14 +211,16 @@ class _Running:
             return 0
         return pages * _PAGE >> 20
 
+    def end(self) -> str | None:
+        """Say how the child has ended; None while it lives."""
+        status = self._process.poll()
+        return None if status is None else _said_of(status)
+
     def _last_words(self) -> str:
         try:
-            status = self._process.wait(timeout=_GRACE)
+            return _said_of(self._process.wait(timeout=_GRACE))
         except subprocess.TimeoutExpired:
             return "the process closed its pipe"
-        if status < 0:
-            return f"the process was ended by {signal.Signals(-status).name}"
-        return f"the process ended with exit code {status}"
 
     def kill(self) -> None:
         """End the child and what it started; a second time it does nothing."""
@@ -224,6 +233,12 @@ class _Running:
         os.close(self._from)
         self._to = self._from = _CLOSED
         self._mark.close()
+
+
+def _said_of(status: int) -> str:
+    if status < 0:
+        return f"the process was ended by {signal.Signals(-status).name}"
+    return f"the process ended with exit code {status}"
 
 
 def _read(answer: Any, count: int) -> list[Any] | Failure | None:
