@@ -15,6 +15,7 @@ import pytest
 from penstock.cli import run
 from penstock.cli.app import main
 from penstock.cli.settings import Format, Settings, scope, use
+from penstock.embedded.private import make_folder
 from penstock.errors import ConfigError
 from penstock.pipeline.job import Planned, Progress, Totals
 
@@ -172,14 +173,19 @@ def test_options_that_cannot_apply_are_refused(
     assert said in capsys.readouterr().err
 
 
-def test_the_first_signal_asks_and_the_second_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_signal_asks_and_the_second_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     done: list[object] = []
     monkeypatch.setattr(os, "_exit", done.append)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    make_folder("penstock-job-")
     before = signal.getsignal(signal.SIGTERM)
     with run._signals(SimpleNamespace(stop=lambda: done.append("stop"))):  # type: ignore[arg-type]
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
     assert done[:2] == ["stop", 128 + signal.SIGINT]
+    assert list(tmp_path.iterdir()) == []
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -33,3 +33,25 @@ def test_java_is_killed_if_its_start_is_interrupted(tmp_path: Path, monkeypatch:
     with pytest.raises(ProcessLookupError):
         os.kill(int(noted.read_text()), 0)
     assert vars(java_gateway)["Popen"] is popen
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("max 100000\n", 8), ("150000 100000\n", 2), ("1000 100000\n", 1), ("", 8)]
+)
+def test_cores_are_counted_within_the_quota_of_a_container(
+    quota: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpu.max").write_text(quota)
+    monkeypatch.setattr(session, "_CPU_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    assert session.slots(2) == (f"local[{2 * cores},4]", {"spark.default.parallelism": str(cores)})
+
+
+@pytest.mark.parametrize("cores", [1, 2, 16, 64])
+@pytest.mark.parametrize("sources", [2, 3, 5, 100])
+def test_every_source_has_a_slot_for_each_of_its_tasks(sources: int, cores: int) -> None:
+    master, settings = session.slots(sources, cores)
+    tasks = int(settings["spark.default.parallelism"])
+    assert master == f"local[{sources * tasks},4]"
+    assert 1 <= tasks <= cores
+    assert sources * tasks <= max(4 * cores, sources)

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba import int64, njit
+from numba.core import event
 
 import penstock.gateway.mapping
 import penstock.wire.kernels.json
 import penstock.wire.kernels.json_values  # noqa: F401  loads every kernel
-from penstock.wire.kernels.jit import kernels
+from penstock.wire.kernels.jit import _FirstCompile, kernels
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +41,16 @@ def python(code: str, **environment: str) -> str:
 def test_a_second_process_compiles_nothing() -> None:
     python(_ALL)
     assert python(_ALL + "print(k.cache_misses(), len(kernels()) > 30)") == "0 True"
+
+
+def test_a_process_that_compiles_says_so_once_and_before(caplog: pytest.LogCaptureFixture) -> None:
+    with event.install_listener("numba:compile", _FirstCompile()):
+        njit(int64(int64))(lambda x: x + 1)
+        said = [each.getMessage() for each in caplog.records if each.name == "penstock.wire.kernels.jit"]
+        assert "compiling kernels" in said[0]
+        caplog.clear()
+        njit(int64(int64))(lambda x: x + 2)
+    assert caplog.records == []
 
 
 def test_kernels_compile_without_any_folder_for_a_cache() -> None:

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -22,7 +21,8 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.settings import Format, configuration, current
-from penstock.cli.sparkstart import start_spark
+from penstock.cli.sparkstart import compile_kernels, start_spark
+from penstock.embedded.private import remove_folders, temporary_folder
 from penstock.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -263,8 +263,8 @@ class _Cluster:
         if self.package is not None or is_local(self.master):
             yield self.package
             return
-        with TemporaryDirectory(prefix="penstock-") as folder:
-            yield make_package(pipeline, Path(folder) / "penstock-package.zip").path
+        with temporary_folder("penstock-") as folder:
+            yield make_package(pipeline, folder / "penstock-package.zip").path
 
 
 def _run(job: Job, cluster: _Cluster, address: tuple[str, int] | None) -> None:
@@ -284,9 +284,18 @@ def _run(job: Job, cluster: _Cluster, address: tuple[str, int] | None) -> None:
 
 
 def _run_in_spark(job: Job, cluster: _Cluster) -> None:
+    from penstock.pipeline.session import DEFAULT_MASTER, is_local, slots
+
+    if job.uses_kernels and is_local(cluster.master):
+        compile_kernels()
+    master = cluster.master
+    settings: dict[str, str] = {}
+    if master == DEFAULT_MASTER:
+        master, settings = slots(len(job.totals))
     with cluster.packed(job.pipeline) as package:
         spark = start_spark(
-            master=cluster.master,
+            master=master,
+            settings=settings,
             package=package,
             worker_python=cluster.worker_python,
             light=job.only_plans,
@@ -425,7 +434,8 @@ def _signals(job: Job) -> Iterator[None]:
 
     def handle(signum: int, frame: object) -> None:
         if asked:
-            # Spark's Java ends with us: its input is our pipe.
+            # Spark's Java and our own servers end with us: their input is our pipe.
+            remove_folders()
             os._exit(_KILLED_BY + signum)
         asked.append(signum)
         job.stop()  # Nothing is printed here: a handler may interrupt somebody who prints.

@@ -10,7 +10,16 @@ from penstock.cli.fetching import fetch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["start_spark"]
+__all__ = ["compile_kernels", "start_spark"]
+
+
+def compile_kernels() -> None:
+    """Compile the kernels of fused tasks if the cache does not have them, and say so."""
+    from penstock.pipeline import kernel_cache
+
+    if not kernel_cache.is_compiled():
+        with output.progress("compiling kernels, once: a minute or more"):
+            kernel_cache.compile_kernels()
 
 
 def start_spark(name: str = "penstock", **how: Any) -> SparkSession:

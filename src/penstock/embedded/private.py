@@ -1,11 +1,51 @@
-"""Files that only their owner can read: passwords, keys, tokens, and the settings that hold them."""
+"""Files that only their owner can read, and temporary folders that do not outlive this process.
+
+Passwords, keys, tokens, and the settings that hold them.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
-__all__ = ["write_private"]
+__all__ = ["make_folder", "remove_folder", "remove_folders", "temporary_folder", "write_private"]
+
+_folders: Final[dict[Path, None]] = {}
+"""Those that are there."""
+
+
+def make_folder(prefix: str) -> Path:
+    """Make a temporary folder that only its owner can read; `remove_folder` removes it."""
+    path = Path(tempfile.mkdtemp(prefix=prefix))
+    _folders[path] = None
+    return path
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder that `make_folder` has made, as far as that is possible."""
+    shutil.rmtree(path, ignore_errors=True)
+    _folders.pop(path, None)
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """Make a temporary folder and remove it at the end."""
+    path = make_folder(prefix)
+    try:
+        yield path
+    finally:
+        remove_folder(path)
+
+
+def remove_folders() -> None:
+    """Remove all that are there: the process ends at once, without the code that would remove each."""
+    for path in list(_folders):
+        remove_folder(path)
 
 
 def write_private(path: Path, content: bytes) -> None:

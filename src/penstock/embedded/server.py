@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from penstock.embedded.class_archive import ClassArchive, jars_of
 from penstock.embedded.home import require_disk_space
 from penstock.embedded.java import Java, find_java
 from penstock.embedded.ports import choose_port
-from penstock.embedded.private import write_private
+from penstock.embedded.private import make_folder, remove_folder, write_private
 from penstock.embedded.process import ServerProcess, last_lines, size_of
 from penstock.errors import MachineError, PortTaken, StartupError
 
@@ -123,7 +122,7 @@ class Server(ABC):
         self.stop()
         self._abandoned.clear()
         if self._given is None and self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            remove_folder(self._folder)
             self._folder = None
 
     def __enter__(self) -> Self:
@@ -142,7 +141,7 @@ class Server(ABC):
         if self._given is not None:
             return self._given
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix=f"penstock-{self.name}-"))
+            self._folder = make_folder(f"penstock-{self.name}-")
         return self._folder
 
     @property

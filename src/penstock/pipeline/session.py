@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.embedded.artifacts import ensure
 from penstock.embedded.home import penstock_home
@@ -23,8 +23,9 @@ from penstock.pipeline.spark_home import lean_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_MASTER", "SETTINGS", "is_local", "java_has_ended", "spark_session"]
+__all__ = ["DEFAULT_MASTER", "SETTINGS", "is_local", "java_has_ended", "slots", "spark_session"]
 
+_CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 DEFAULT_MASTER = "local[*,4]"
 """All cores, and four tries of a task: a broker that restarts must not end the job."""
 
@@ -81,6 +82,40 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
 """
+
+
+_MOST_WORKERS: Final = 4
+"""Python workers for each core at most, when all sources are busy at the same time."""
+
+
+def slots(sources: int, cores: int | None = None) -> tuple[str, dict[str, str]]:
+    """Give the master of this machine, and its settings, on which no source waits for the tasks of another.
+
+    A task whose broker is away holds its slot until it gives up. So each source has as many slots as it has
+    tasks: one for each core, or less where there are many sources.
+
+    >>> slots(1, cores=8)
+    ('local[*,4]', {})
+    >>> slots(3, cores=8)
+    ('local[24,4]', {'spark.default.parallelism': '8'})
+    >>> slots(20, cores=2)
+    ('local[20,4]', {'spark.default.parallelism': '1'})
+    """
+    if sources < 2:
+        return DEFAULT_MASTER, {}
+    cores = cores or _cores()
+    tasks = max(1, min(cores, _MOST_WORKERS * cores // sources))
+    return f"local[{sources * tasks},4]", {"spark.default.parallelism": str(tasks)}
+
+
+def _cores() -> int:
+    """Count the cores that this process may use, as Java does: within the quota of a container."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = _CPU_QUOTA.read_text(encoding="ascii").split()
+        return found if quota == "max" else max(1, min(found, -(-int(quota) // int(period))))
+    except (OSError, ValueError):
+        return found
 
 
 def is_local(master: str) -> bool:

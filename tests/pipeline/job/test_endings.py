@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from penstock.brokers.outage import OutageLog
-from penstock.errors import JobFailed
+from penstock.errors import JobFailed, Unreachable
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.job import Job, JobOptions, Progress, Watcher, runner
@@ -133,7 +133,41 @@ def test_a_job_without_an_end_goes_on_for_as_long_as_a_cluster_is_away(
     monkeypatch.setattr(runner, "_AWAY_PAUSE", 0.0)
     notes = played(job, monkeypatch, [away() for _ in range(20)])
     assert notes[-1] == "21 starts"
-    assert "s: a cluster did not answer in time; trying again until it does" in notes
+    # Said once, however often it is tried.
+    assert notes[:-1] == ["s: a cluster did not answer in time; trying again until it does"]
+    assert job.stalled()[0].startswith("s: a cluster did not answer in time, tried for")
+    job._heard(Progress(source="s", batch=1, counts={"n_in": 7}, seconds=0.1, lag=0, lost=0))
+    assert job.stalled() == []
+
+
+def unanswered(text: str) -> bool:
+    raise Unreachable("cannot reach the registry", where="http://registry", next="start it")
+
+
+def test_a_job_without_an_end_goes_on_for_as_long_as_the_registry_is_away(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: Iterator[Callable[[str], bool]] = iter((unanswered, unanswered, bool))
+
+    def learn(text: str) -> bool:
+        return next(answers)(text)
+
+    job._prepared["s"].schemas.learn = learn  # type: ignore[method-assign]
+    monkeypatch.setattr(runner, "_AWAY_PAUSE", 0.0)
+    monkeypatch.setattr(runner, "refreshed", lambda prepared, pipeline: prepared)
+    batch = Progress(source="s", batch=1, counts={"n_in": 1}, seconds=0.1, lag=0, lost=0)
+    unknown = [PySparkException("UnknownSchemas") for _ in range(3)]
+    notes = played(job, monkeypatch, [*unknown, batch])
+    assert notes[0] == "s: the schema registry did not answer; trying again until it does"
+    assert notes[1].startswith("s: writes again after")
+    assert notes[2:] == ["4 starts"]
+
+
+def test_a_job_with_an_end_does_not_wait_for_the_registry(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.options = JobOptions(once=True)
+    job._prepared["s"].schemas.learn = unanswered  # type: ignore[method-assign]
+    with pytest.raises(Unreachable):
+        played(job, monkeypatch, [PySparkException("UnknownSchemas")])
 
 
 @pytest.mark.parametrize("end", [{"once": True}, {"until_idle": 5.0}])

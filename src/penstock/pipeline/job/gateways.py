@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from penstock.config import Security
@@ -17,7 +16,7 @@ from penstock.contract.credentials import Connection
 from penstock.contract.places import Place
 from penstock.contract.protocols import family_of
 from penstock.embedded.gateway import Gateway, RemotePulsar
-from penstock.embedded.private import write_private
+from penstock.embedded.private import temporary_folder, write_private
 from penstock.errors import PipelineError
 from penstock.pipeline.assembly import sources_of
 from penstock.pipeline.compile import CompiledRoute, Pipeline
@@ -75,8 +74,8 @@ def own_gateway(pulsar: Connection, namespace: str) -> Iterator[Connection]:
     the others would be sent to this machine.
     """
     token = pulsar.security.token
-    with TemporaryDirectory(prefix="penstock-job-") as folder:
-        token_file = None if token is None else Path(folder) / "token"
+    with temporary_folder("penstock-job-") as folder:
+        token_file = None if token is None else folder / "token"
         if token is not None and token_file is not None:
             write_private(token_file, token.reveal().encode())
         remote = RemotePulsar(

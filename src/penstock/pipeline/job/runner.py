@@ -13,8 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_offsets import Offsets
-from penstock.brokers.outage import OutageLog
-from penstock.errors import ClusterError, JobFailed, PipelineError, UnknownSchemas
+from penstock.brokers.outage import REMIND_SECONDS, OutageLog
+from penstock.errors import ClusterError, JobFailed, PipelineError, UnknownSchemas, Unreachable
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.job.checkpoint import locked
@@ -90,6 +90,15 @@ class _Away(JobFailed):
         super().__init__(failed.what, where=failed.where, why=failed.why, next=failed.next)
 
 
+@dataclass(slots=True)
+class _Failing:
+    """A query that is started again and again because something is away."""
+
+    what: str
+    since: float
+    noted: float
+
+
 @contextmanager
 def _unless_java_ended() -> Iterator[None]:
     """Let pass what fails because Spark's Java process is gone."""
@@ -133,6 +142,8 @@ class Job:
         self._held = ExitStack()
         self._busy = 0.0
         self._waited: dict[str, float] = {}
+        self._failing: dict[str, _Failing] = {}
+        """Sources whose queries have failed since their last batch, because something is away."""
         self._late: Counter[str] = Counter()
         """How often in a row a source failed because a Python worker came up too slowly."""
         self.running = False
@@ -154,6 +165,11 @@ class Job:
     def only_plans(self) -> bool:
         """Whether Spark plans and no record goes through its Java; known after `prepare`."""
         return all(each.work is not None for each in self._prepared.values())
+
+    @property
+    def uses_kernels(self) -> bool:
+        """Whether tasks of Spark run kernels; known after `prepare`."""
+        return any(each.work is not None for each in self._prepared.values())
 
     def watch(self, watcher: Watcher) -> None:
         """Let somebody be told what happens."""
@@ -212,6 +228,8 @@ class Job:
             outage, idle = self.outages[name], now - self._progressed.get(name, now)
             if outage.reason is not None:
                 found.append(f"{name}: no answer for {outage.seconds:.0f} s: {outage.reason}")
+            elif (failing := self._failing.get(name)) is not None:
+                found.append(f"{name}: {failing.what}, tried for {now - failing.since:.0f} s")
             elif totals.lag and idle > _STALLED_SECONDS:
                 found.append(f"{name}: {totals.lag} records wait, and nothing was written for {idle:.0f} s")
         return found
@@ -323,12 +341,18 @@ class Job:
         try:
             return ended(query, _MOMENT), None
         except PySparkException as exc:
-            if self._prepared[name].schemas.learn(str(exc)):
-                return True, None if self._stop.is_set() else UnknownSchemas(name, ())
+            is_daemon = not self.options.once and self.options.until_idle is None
+            try:
+                if self._prepared[name].schemas.learn(str(exc)):
+                    return True, None if self._stop.is_set() else UnknownSchemas(name, ())
+            except Unreachable as away:
+                if not is_daemon:
+                    raise
+                what = "the schema registry did not answer"
+                return True, _Away(JobFailed(what, where=away.where, why=away.what, next=away.next))
             problem = failure(exc, name, self._prepared[name].source.connections)
             if is_late_worker(exc):
                 return True, _LateWorker(problem)
-            is_daemon = not self.options.once and self.options.until_idle is None
             return True, _Away(problem) if is_daemon and is_away(problem) else problem
 
     def _failure_of(self, problem: PipelineError | None) -> PipelineError | None:
@@ -342,9 +366,17 @@ class Job:
             self._prepared[name] = refreshed(self._prepared[name], self.pipeline)
             return True
         if isinstance(problem, _Away):
-            self._note(f"{name}: {problem.what}; trying again until it does")
+            self._note_failing(name, problem.what)
             return not self._stop.wait(_AWAY_PAUSE)
         return isinstance(problem, _LateWorker) and self._tries_again(name)
+
+    def _note_failing(self, name: str, what: str) -> None:
+        """Say that a query is started again: once, and a reminder from time to time."""
+        now = monotonic()
+        failing = self._failing.get(name)
+        if failing is None or failing.what != what or now - failing.noted > REMIND_SECONDS:
+            self._note(f"{name}: {what}; trying again until it does")
+            self._failing[name] = _Failing(what, now if failing is None else failing.since, now)
 
     def _tries_again(self, name: str) -> bool:
         """Wait before a query is started again whose Python did not come up; False: not any more."""
@@ -398,6 +430,8 @@ class Job:
         totals.lag = progress.lag
         self._busy = monotonic()
         self._late.pop(progress.source, None)
+        if (failing := self._failing.pop(progress.source, None)) is not None:
+            self._note(f"{progress.source}: writes again after {self._busy - failing.since:.0f} s")
         self._progressed[progress.source] = self._busy
         if progress.source in self._monitors:
             self._monitors[progress.source].position = progress.end

@@ -8,6 +8,7 @@ NUMBA_DISABLE_JIT=1 the same source runs as plain Python.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import CodeType
@@ -18,6 +19,7 @@ from penstock.errors import MissingExtra
 try:
     import numpy as np
     from numba import config, njit, types
+    from numba.core import event
     from numpy.typing import NDArray
 
     from penstock.wire.kernels.archive import archive_cache, is_archived
@@ -61,9 +63,30 @@ _OPTIONS = {"nogil": True, "_nrt": False, "forceinline": True}
 
 _NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
+_log = logging.getLogger(__name__)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _stamps: dict[int, str] = {}
 _kernels: dict[str, Any] = {}
+
+
+class _FirstCompile(event.Listener):  # type: ignore[misc]
+    """Says once, before it happens, that this process compiles: it may be silent for minutes behind that."""
+
+    def __init__(self) -> None:
+        self.said = False
+
+    def on_start(self, event: object) -> None:
+        if not self.said:
+            self.said = True
+            _log.warning(
+                "compiling kernels that no cache has: a minute or more, for the first start of this version"
+            )
+
+    def on_end(self, event: object) -> None:
+        """Nothing: others may follow at once."""
+
+
+event.register("numba:compile", _FirstCompile())
 
 
 def kernel(
