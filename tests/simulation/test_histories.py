@@ -5,19 +5,24 @@ SEED=n runs one alone and prints it if it fails; HISTORIES=n runs so many of eac
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import pytest
 
 from simulator.committing import committing
 from simulator.cursors import moving_cursors
-from simulator.history import Main, run_histories
+from simulator.fusing_loops import run_loops
+from simulator.fusing_ranges import run_range_tasks
+from simulator.history import Run, run_histories, run_history
 from simulator.producing import producing
 
-KINDS: Final[dict[str, tuple[Main, int]]] = {
-    "producing": (producing, 1200),
-    "committing": (committing, 500),
-    "cursors": (moving_cursors, 300),
+KINDS: Final[dict[str, tuple[Run, int]]] = {
+    "producing": (partial(run_history, producing), 1200),
+    "committing": (partial(run_history, committing), 500),
+    "cursors": (partial(run_history, moving_cursors), 300),
+    "loops": (run_loops, 250),
+    "ranges": (run_range_tasks, 200),
 }
 """Each kind of history, and how many of it run in CI."""
 

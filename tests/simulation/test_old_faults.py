@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from penstock.gateway.pulsar.cursors import Spot
 from penstock.gateway.pulsar.sequences import Sequences, Standing
 from simulator.committing import committing
 from simulator.cursors import moving_cursors
-from simulator.history import failing_seed
+from simulator.history import failing_seed, run_history
 from simulator.producing import producing
 
 Patch = pytest.MonkeyPatch
@@ -48,7 +49,7 @@ def no_memory_of_refusals(patch: Patch) -> None:
 def test_a_fault_of_producing_is_noticed(faults: Any, most: int, monkeypatch: Patch) -> None:
     for fault in faults:
         fault(monkeypatch)
-    seen = failing_seed(producing, most)
+    seen = failing_seed(partial(run_history, producing), most)
     assert seen is not None
 
 
@@ -104,7 +105,7 @@ def a_replay_that_ends_too_early(patch: Patch) -> None:
 )
 def test_a_fault_of_committing_is_noticed(fault: Any, monkeypatch: Patch) -> None:
     fault(monkeypatch)
-    assert failing_seed(committing, 300) is not None
+    assert failing_seed(partial(run_history, committing), 300) is not None
 
 
 def cursors_that_no_new_coordinator_looks_at(patch: Patch) -> None:
@@ -135,4 +136,4 @@ def cursors_at_whole_entries(patch: Patch) -> None:
 )
 def test_a_fault_of_cursors_is_noticed(fault: Any, monkeypatch: Patch) -> None:
     fault(monkeypatch)
-    assert failing_seed(moving_cursors, 300) is not None
+    assert failing_seed(partial(run_history, moving_cursors), 300) is not None

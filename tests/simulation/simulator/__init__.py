@@ -8,6 +8,13 @@
 | pulsar_topic  | `Topic`: ledgers, deduplication, exclusive producers, readers, compaction           |
 | pulsar_admin  | the REST calls that the gateway makes                                               |
 | history       | `History`: one seed, what happened, and how a failure is shown                      |
+| threads       | `World`: the same for blocking programs, each in a thread, one of which runs        |
+| kafka_link    | sockets and selectors of these programs: delays, cuts, silence, lost answers        |
+| kafka         | `Kafka`: brokers behind the bytes of the protocol, leaders that move                |
+| kafka_log     | `PartitionLog`: sequences, epochs, open and aborted transactions, replication       |
+| kafka_transactions | the coordinator of transactions, and the offsets of groups                     |
+| kafka_world   | `KafkaHistory`: a topic that fills, programs, and the laws of the fused engine      |
+| fusing_loops, fusing_ranges, troubles | loops and tasks, and what happens to them and to brokers    |
 
 The products' own clients run on top of it, unchanged: sessions, windows, flow control and all.
 """

@@ -12,13 +12,25 @@ from collections.abc import Awaitable, Callable, Iterable
 from simulator.loop import VirtualLoop
 from simulator.network import Network
 
-__all__ = ["Broken", "History", "Main", "failing_seed", "run_histories", "run_history", "seeds"]
+__all__ = [
+    "Broken",
+    "History",
+    "Main",
+    "Run",
+    "failing_seed",
+    "run_histories",
+    "run_history",
+    "seeds",
+    "told",
+]
 
 _KEPT_LINES = 200
 _LIMIT = 3600.0
 """Virtual seconds within which a history has to end."""
 
 Main = Callable[["History"], Awaitable[None]]
+Run = Callable[[int], object]
+"""Runs the history of a seed; Broken if a law is."""
 
 
 class Broken(AssertionError):
@@ -62,7 +74,7 @@ def run_history(main: Main, seed: int) -> History:
         if history.loop.unforeseen:
             raise Broken(f"the loop heard of {history.loop.unforeseen}")
     except Exception as exc:  # noqa: BLE001  whatever it is, it is shown with the history
-        raise Broken(_told(history, exc)) from None
+        raise Broken(told(seed, history.lines, exc)) from None
     finally:
         asyncio.set_event_loop(None)
     return history
@@ -72,13 +84,13 @@ async def _whole(main: Main, history: History) -> None:
     await main(history)
 
 
-def _told(history: History, exc: BaseException) -> str:
+def told(seed: int, lines: list[str], exc: BaseException) -> str:
+    """Write down a history that broke a law."""
     law = str(exc) if isinstance(exc, Broken) else "".join(traceback.format_exception(exc))
-    lines = history.lines
     if len(lines) > 2 * _KEPT_LINES:
         left_out = len(lines) - 2 * _KEPT_LINES
         lines = [*lines[:_KEPT_LINES], f"... {left_out} lines", *lines[-_KEPT_LINES:]]
-    return f"seed {history.seed}: {law}\n" + "\n".join(lines) + f"\nseed {history.seed}: {law}"
+    return f"seed {seed}: {law}\n" + "\n".join(lines) + f"\nseed {seed}: {law}"
 
 
 def seeds(count: int, base: int = 0) -> Iterable[int]:
@@ -89,20 +101,20 @@ def seeds(count: int, base: int = 0) -> Iterable[int]:
     return range(base, base + int(os.environ.get("HISTORIES", count)))
 
 
-def run_histories(main: Main, count: int, *, base: int = 0) -> int:
+def run_histories(run: Run, count: int, *, base: int = 0) -> int:
     """Run many histories, and give how many."""
     done = 0
     for seed in seeds(count, base):
-        run_history(main, seed)
+        run(seed)
         done += 1
     return done
 
 
-def failing_seed(main: Main, most: int) -> int | None:
+def failing_seed(run: Run, most: int) -> int | None:
     """Give after how many histories one breaks a law; None if none does."""
     for seed in range(most):
         try:
-            run_history(main, seed)
+            run(seed)
         except Broken:
             return seed + 1
     return None

@@ -1,0 +1,128 @@
+"""Tasks that do ranges, as Spark gives them out: batch by batch, again after a failure, twice at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.errors import PenstockError
+from penstock.pipeline.fused.engine import run_ranges
+from penstock.pipeline.fused.spans import Span, grouped, spans_of
+from simulator.kafka_world import IN, KafkaHistory, Script, run_kafka_history
+from simulator.threads import Program
+from simulator.troubles import Troubles
+
+__all__ = ["run_range_tasks"]
+
+_MOST: Final = 900.0
+"""Seconds within which a batch has to be done, faults and all."""
+
+
+class _Task:
+    """Ranges, and who works on them."""
+
+    def __init__(self, history: KafkaHistory, name: str, spans: Sequence[Span]) -> None:
+        self.spans = spans
+        self.attempts: list[Program] = []
+        self._history = history
+        self._name = name
+
+    def attempt(self) -> None:
+        """Give it out once more."""
+        name = f"{self._name}.{len(self.attempts)}"
+        work, spans = self._history.work(name), self.spans
+        self._history.note(name, f"does {spans}")
+        self.attempts.append(self._history.world.start(name, lambda: run_ranges(work, spans)))
+
+    @property
+    def running(self) -> list[Program]:
+        return [each for each in self.attempts if not each.ended]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether one of them came to the end."""
+        return any(each.ended and not each.killed and each.failure is None for each in self.attempts)
+
+    def look(self) -> None:
+        """Give it out again if nobody works on it, and sometimes though somebody does."""
+        self.check()
+        if not self.is_done and (not self.running or self._history.random.random() < 0.03):
+            self.attempt()
+
+    def check(self) -> None:
+        """A task fails with a sentence, and one that is done has counted each record once."""
+        for each in self.attempts:
+            if each.failure is not None:
+                known = isinstance(each.failure, PenstockError)
+                self._history.check(known, f"{each.name} failed with {each.failure!r}")
+            elif each.ended and not each.killed and self._history.exactly_once:
+                assert isinstance(each.result, Counter)
+                found, wanted = each.result["n_in"], self._records()
+                self._history.check(found == wanted, f"{each.name} counted {found} records of {wanted}")
+
+    def _records(self) -> int:
+        expected = self._history.expected
+        return sum(span.start <= at < span.end for span in self.spans for at in expected[span.partition])
+
+
+def _ranges(history: KafkaHistory) -> Script:
+    yield from history.fill(history.random.choice((5, 20, 40)))
+    troubles = Troubles(history)
+    ends = [led.log.end for (topic, _), led in sorted(history.kafka.partitions.items()) if topic == IN]
+    halves = {part: history.random.randint(0, end) for part, end in enumerate(ends)}
+    begin = dict.fromkeys(halves, 0)
+    for number, (start, end) in enumerate(((begin, halves), (halves, dict(enumerate(ends))))):
+        shares = grouped(spans_of(start, end), history.random.choice((1, 2)))
+        tasks = [_Task(history, f"task{number}{n}", share) for n, share in enumerate(shares)]
+        yield from _batch(history, troubles, tasks)
+    yield 30.0  # markers are under way
+    yield from _settled(history)
+
+
+def _batch(history: KafkaHistory, troubles: Troubles, tasks: list[_Task]) -> Script:
+    for task in tasks:
+        task.attempt()
+    began, worst = history.world.now, history.random.choice((5.0, 60.0, 200.0))
+    while not all(task.is_done for task in tasks):
+        yield history.random.choice((0.01, 0.1, 1.0, 5.0))
+        history.check(history.world.now < began + _MOST, "a batch is not done")
+        if history.world.now < began + worst:
+            _trouble(history, troubles, tasks)
+        else:
+            troubles.end()
+        for task in tasks:
+            task.look()
+    left = [each for task in tasks for each in task.running]
+    if history.random.random() < 0.5:
+        yield from history.ended(left, 600.0)
+    for task in tasks:
+        task.check()
+
+
+def _trouble(history: KafkaHistory, troubles: Troubles, tasks: list[_Task]) -> None:
+    """Let something go wrong sometimes, or a task be killed or suspended."""
+    programs = [each for task in tasks for each in task.running]
+    dice = history.random.random()
+    if dice < 0.15:
+        history.random.choice(troubles.all)()
+    elif dice < 0.25 and programs:
+        program = history.random.choice(programs)
+        history.note(program.name, "is killed")
+        program.kill()
+    elif dice < 0.3 and programs:
+        program, seconds = history.random.choice(programs), history.random.choice((1.0, 20.0, 90.0))
+        history.note(program.name, f"is suspended for {seconds:g} s")
+        program.suspend(seconds)
+
+
+def _settled(history: KafkaHistory) -> Script:
+    yield from history.ended(list(history.world.programs), 600.0)
+    yield 90.0  # what a killed task left open has timed out
+    history.check_output()
+    history.check_marks_at_the_end()
+
+
+def run_range_tasks(seed: int) -> KafkaHistory:
+    """Run the history of a seed."""
+    return run_kafka_history(_ranges, seed)

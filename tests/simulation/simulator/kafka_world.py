@@ -1,0 +1,289 @@
+"""What histories of the fused engine share: a Kafka in memory, a topic that fills, programs, and the laws."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
+from typing import Final
+from unittest.mock import patch
+
+from penstock.brokers.kafka_raw.address import Address
+from penstock.brokers.kafka_raw.settings import Settings
+from penstock.pipeline.fused import feed
+from penstock.pipeline.fused.machine import Machine
+from penstock.pipeline.fused.outbox import _numbered, record_bytes
+from penstock.pipeline.fused.program import program_of
+from penstock.pipeline.fused.work import Work
+from penstock.pipeline.plan.route import RoutePlan
+from penstock.pipeline.plan.sql import parse_sql
+from penstock.pipeline.ports import Target
+from penstock.pipeline.stage import Stage, StageRoute
+from penstock.wire.kafka.batch_body import BatchBody, framed
+from penstock.wire.kafka.record_batch import RecordBatch
+from simulator.history import Broken, told
+from simulator.kafka import Kafka
+from simulator.kafka_log import PartitionLog
+from simulator.kafka_transactions import Place, Transaction
+from simulator.threads import Program, World
+
+__all__ = ["KafkaHistory", "Script", "run_kafka_history"]
+
+Script = Generator[float, None, None]
+IN: Final = "in"
+OUT: Final = "out"
+GROUP: Final = "g"
+_LIMIT: Final = 7200.0
+"""Virtual seconds within which a history has to end."""
+_HELD: Final = 500
+"""Bytes of a batch of output: two or three records."""
+_SOURCE: Final = 7
+"""The producer id of who fills the topic."""
+_HEADERS: Final = (
+    ("ce_specversion", b"1.0"),
+    ("ce_id", b"1"),
+    ("ce_source", b"/s"),
+    ("ce_type", b"a"),
+    ("content-type", b"application/json"),
+)
+_VALUE: Final = re.compile(rb'\{"n":"(\d+)-(\d+)"\}')
+Name = tuple[int, int]
+"""A record: its partition and its number there."""
+
+
+def _stage() -> Stage:
+    plan = RoutePlan(name="all", where=parse_sql("type = 'a'"))
+    dead = Target(topic="dead")
+    route = StageRoute(plan=plan, targets=(Target(topic=OUT),), dead=dead)
+    return Stage(pipeline="p", routes=(route,), dead=dead, unknown=(dead,))
+
+
+_STAGE: Final = _stage()
+_PROGRAM: Final = program_of(_STAGE)
+
+
+class Beside:
+    """A script that runs."""
+
+    over = False
+
+
+class KafkaHistory:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.lines: list[str] = []
+        self.world = World(seed)
+        self.random = self.world.random
+        self.exactly_once = self.random.random() < 0.6
+        self.kafka = Kafka(
+            self.world, self.note, nodes=self.random.choice((1, 2, 3)), verifies=self.random.random() < 0.5
+        )
+        self.partitions = self.random.choice((1, 2))
+        self.kafka.create(IN, self.partitions)
+        self.kafka.create(OUT, self.random.choice((1, 2, 3)))
+        self.kafka.create("dead", 1)
+        self.kafka.transactions.on_decided = self._on_decided
+        self.kafka.on_commit = self._on_commit
+        self.expected: dict[int, dict[int, Name]] = defaultdict(dict)
+        """By partition and offset, the records that a reader of committed records sees."""
+        self._delivered: Counter[Name] = Counter()
+        self._numbers: Counter[int] = Counter()
+        self._sequences: Counter[int] = Counter()
+        self._undecided: set[int] = set()
+
+    def note(self, who: str, what: str) -> None:
+        """Write down what happens."""
+        self.lines.append(f"{self.world.now:10.4f}  {who:<10} {what}")
+
+    def check(self, holds: bool, law: str) -> None:
+        """Fail the history if a law is broken."""
+        if not holds:
+            raise Broken(law)
+
+    # Programs
+
+    def work(self, name: str) -> Work:
+        """Give what a program is told; brokers hear its name."""
+        return Work(
+            program=_PROGRAM,
+            stage=_STAGE,
+            settings=Settings(
+                bootstrap=tuple(Address("sim", 9000 + node) for node in self.kafka.nodes), client_id=name
+            ),
+            topic=IN,
+            group=GROUP,
+            exactly_once=self.exactly_once,
+        )
+
+    def play(self, script: Script) -> None:
+        """Run a script: what it yields is how long it waits."""
+        main = self.beside(script)
+        self.world.run(lambda: main.over, limit=_LIMIT)
+
+    def beside(self, script: Script) -> Beside:
+        """Run a script beside this one."""
+        found = Beside()
+
+        def step() -> None:
+            pause = next(script, None)
+            if pause is None:
+                found.over = True
+            else:
+                self.world.after(pause, step)
+
+        self.world.after(0.0, step)
+        return found
+
+    def until(self, is_over: Callable[[], bool], seconds: float, law: str) -> Script:
+        """Wait for something that has to happen within a time."""
+        end = self.world.now + seconds
+        while not is_over():
+            self.check(self.world.now < end, law)
+            yield 0.25
+
+    def ended(self, programs: list[Program], seconds: float) -> Script:
+        """Wait for programs that have to end."""
+        names = ", ".join(each.name for each in programs)
+        done = lambda: all(each.ended for each in programs)  # noqa: E731
+        yield from self.until(done, seconds, f"of {names} not all ended within {seconds:g} s")
+
+    # The topic that is read
+
+    def fill(self, records: int) -> Script:
+        """Write records, some of them in transactions that are committed or aborted a while later."""
+        while records > 0:
+            count = min(self.random.choice((1, 1, 2, 5)), records)
+            part = self.random.randrange(self.partitions)
+            if part not in self._undecided and self.kafka.partitions[IN, part].node is not None:
+                records -= count
+                self._write(part, count, transactional=self.random.random() < 0.3)
+            yield self.random.choice((0.01, 0.3, 2.0))
+        yield from self.until(lambda: not self._undecided, 300.0, "the source is not done")
+
+    def _write(self, part: int, count: int, *, transactional: bool) -> None:
+        log = self.kafka.partitions[IN, part].log
+        base = log.end
+        names = [(part, self._numbers[part] + n) for n in range(count)]
+        self._numbers[part] += count
+        rows = [
+            _numbered(record_bytes(_key(name), b'{"n":"%d-%d"}' % name, _HEADERS), n)
+            for n, name in enumerate(names)
+        ]
+        body = BatchBody(b"".join(rows), count, 1000, 1000)
+        placed = {base + n: name for n, name in enumerate(names)}
+        if not transactional:
+            self.kafka.append((IN, part), bytes(framed(body)))
+            self.expected[part] |= placed
+            return
+        sequence, self._sequences[part] = self._sequences[part], self._sequences[part] + count
+        data = framed(body, producer_id=_SOURCE, epoch=0, sequence=sequence, transactional=True)
+        self.kafka.append((IN, part), bytes(data))
+        self._undecided.add(part)
+        committed = self.random.random() < 0.5
+        if committed:
+            self.expected[part] |= placed
+        done = lambda: self._undecided.discard(part)  # noqa: E731
+        mark = partial(self.kafka.send_marker, (IN, part), _SOURCE, 0, committed, done)
+        self.world.after(self.random.choice((0.01, 1.0, 5.0)), mark)
+
+    # Laws
+
+    @property
+    def outputs(self) -> list[PartitionLog]:
+        """The partitions of the output."""
+        return [led.log for (topic, _), led in sorted(self.kafka.partitions.items()) if topic == OUT]
+
+    def _on_decided(self, which: Transaction, committed: bool) -> None:
+        """Look at a transaction when it is decided: its output is complete, and new."""
+        if not committed:
+            return
+        found: list[Name] = []
+        for log in self.outputs:
+            known = log.producers.get(which.producer_id)
+            if known is not None and known.open_at is not None:
+                own = [batch for batch in log.stored() if batch.producer_id == which.producer_id]
+                found += _names(batch for batch in own if batch.base_offset >= known.open_at)
+        self._delivered.update(found)
+        twice = [name for name in found if self._delivered[name] > 1]
+        self.check(not twice, f"{twice} are committed twice")
+        for group in sorted(which.groups):
+            offsets = self.kafka.groups.pending.get((which.producer_id, group), {})
+            self._check_marks(offsets, set(self._delivered))
+
+    def _on_commit(self, group: str, offsets: dict[Place, tuple[int, str]]) -> None:
+        """Look at offsets that are committed outside of a transaction."""
+        self._check_marks(offsets, {name for log in self.outputs for name in _names(log.stored())})
+
+    def _check_marks(self, offsets: dict[Place, tuple[int, str]], there: set[Name]) -> None:
+        for (_, part), (offset, _) in offsets.items():
+            self.note("kafka", f"the mark of {part} is {offset}")
+            names = (name for at, name in self.expected[part].items() if at < offset)
+            missing = [name for name in names if name not in there]
+            self.check(not missing, f"the mark of {part} is {offset}, and {missing} are not written")
+
+    def check_output(self) -> None:
+        """Look at everything, when nothing is under way any more."""
+        wanted = [name for part in sorted(self.expected) for _, name in sorted(self.expected[part].items())]
+        seen: Counter[Name] = Counter()
+        for log in self.outputs:
+            stable = log.last_stable
+            self.check(stable == log.end, f"{log} ends at {log.end}, and can be read to {stable}")
+            found = list(_names(log.committed()))
+            seen.update(found)
+            self._check_order(log, found, wanted)
+        missing = [name for name in wanted if not seen[name]]
+        self.check(not missing, f"{missing} are not there")
+        foreign = sorted(set(seen) - set(wanted))
+        self.check(not foreign, f"{foreign} are there, and were aborted")
+        twice = sorted(name for name, count in seen.items() if count > 1)
+        self.check(not self.exactly_once or not twice, f"{twice} are there twice")
+
+    def _check_order(self, log: PartitionLog, found: list[Name], wanted: list[Name]) -> None:
+        """Each record comes behind the one that was before it; repeats begin anew somewhere before."""
+        inside = set(found)
+        for part in range(self.partitions):
+            order = [name for name in wanted if name[0] == part and name in inside]
+            place = {name: n for n, name in enumerate(order)}
+            last = -1
+            for name in found:
+                if name[0] == part and name in place:
+                    self.check(place[name] <= last + 1, f"in {log} {name} does not follow {order[last]}")
+                    last = max(last, place[name])
+
+    def check_marks_at_the_end(self) -> None:
+        """Look whether all that was read is marked."""
+        for part, records in sorted(self.expected.items()):
+            offset, _ = self.kafka.groups.committed.get((GROUP, IN, part), (-1, ""))
+            self.check(offset > max(records, default=-2), f"the mark of {part} is {offset} at the end")
+
+
+def _key(name: Name) -> bytes:
+    return b"k%d" % (name[1] % 5)
+
+
+def _names(batches: Iterable[RecordBatch]) -> Iterator[Name]:
+    for batch in batches:
+        for part, number in _VALUE.findall(batch.data):
+            yield int(part), int(number)
+
+
+def run_kafka_history(main: Callable[[KafkaHistory], Script], seed: int) -> KafkaHistory:
+    """Run one history; Broken with its lines if it breaks a law."""
+    logging.getLogger("penstock").setLevel(logging.CRITICAL + 1)
+    random.seed(seed)
+    history = KafkaHistory(seed)
+    machine = partial(Machine, batch_bytes=_HELD)
+    try:
+        with history.kafka.links.installed(), patch.object(feed, "Machine", machine):
+            try:
+                history.play(main(history))
+            finally:
+                history.world.close()
+    except Exception as exc:  # noqa: BLE001  whatever it is, it is shown with the history
+        raise Broken(told(seed, history.lines, exc)) from None
+    return history
