@@ -84,6 +84,8 @@ class Memory:
 class Writer:
     """A transactional producer, or without a name one whose records count when they are flushed."""
 
+    expired = False
+
     def __init__(self, memory: Memory, name: str | None = None, **_: Any) -> None:
         self.memory, self.name, self.waiting = memory, name, list[tuple[str, int]]()
         memory.call()
@@ -444,6 +446,35 @@ def test_a_loop_ends_when_it_is_asked_to_while_its_cluster_is_away(caplog: pytes
     memory.fails = fails
     Loop(work(memory), lambda beat: None, stop=stop).run()
     assert "done again by the next run" in caplog.text
+
+
+@pytest.mark.parametrize("rival", [False, True])
+def test_a_loop_whose_transaction_took_too_long_goes_on_unless_another_one_took_over(
+    rival: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, stop, commits = Memory({0: list(range(1, 6))}), Event(), iter(range(9))
+
+    class Slow(Writer):
+        expired = True
+
+        def commit(self, **what: Any) -> None:
+            if next(commits, None) == 1:
+                if rival:
+                    memory.groups["g", 0] = GroupOffset(0, '{"start":0,"counts":{},"run":"other"}')
+                raise ProducerFenced("fenced", error_code=47)
+            super().commit(**what)
+            if memory.out:
+                stop.set()
+
+    monkeypatch.setattr(outlet, "TransactionalProducer", Slow)
+    monkeypatch.setattr(loop, "_FIRST_PAUSE", 0.001)
+    running = Loop(work(memory), lambda beat: None, stop=stop)
+    if rival:
+        with pytest.raises(JobFailed, match="another loop took over"):
+            running.run()
+    else:
+        running.run()
+    assert memory.out == ([] if rival else [1, 2, 3, 4, 5])
 
 
 def test_a_loop_with_nothing_to_do_keeps_its_marks(monkeypatch: pytest.MonkeyPatch) -> None:

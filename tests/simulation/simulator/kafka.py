@@ -78,6 +78,8 @@ class Kafka:
         self.coordinator: int | None = 1
         self.refusals = 0.0
         """The chance that a leader or coordinator refuses for a moment."""
+        self.fetch_bytes = 1 << 20
+        """What a broker gives of a partition at once (fetch.max.bytes)."""
         self.on_commit: Callable[[str, dict[Place, tuple[int, str]]], None] = lambda group, offsets: None
         self.owners: list[str] = []
         """The clients that took a transactional id, in their order."""
@@ -401,7 +403,7 @@ class Kafka:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         if code:
             return struct.pack(">ihqqqii", part, code, -1, -1, -1, 0, 0), True
-        data = log.read(offset, limit, committed=bool(committed))
+        data = log.read(offset, min(limit, self.fetch_bytes), committed=bool(committed))
         stable = log.last_stable
         aborted = log.aborted(offset, stable) if committed else []
         head = struct.pack(">ihqqq", part, 0, log.high_watermark, stable, 0)
@@ -458,9 +460,7 @@ class Kafka:
 
     def _end_txn(self, node: int, ask: Answer, reply: Reply) -> None:
         name, producer_id, epoch, committed = ask.string(), ask.int64(), ask.int16(), bool(ask.int8())
-        code = self._coordinated(node) or self.transactions.end(
-            name, producer_id, epoch, committed=committed
-        )
+        code = self._coordinated(node) or self.transactions.end(name, producer_id, epoch, committed=committed)
         reply(_NO_THROTTLE + struct.pack(">h", code))
 
     def _txn_offset_commit(self, node: int, ask: Answer, reply: Reply) -> None:

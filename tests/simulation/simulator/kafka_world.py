@@ -83,6 +83,7 @@ class KafkaHistory:
         self.kafka = Kafka(
             self.world, self.note, nodes=self.random.choice((1, 2, 3)), verifies=self.random.random() < 0.5
         )
+        self.kafka.fetch_bytes = self.random.choice((200, 1 << 20))
         self.partitions = self.random.choice((1, 2))
         self.kafka.create(IN, self.partitions)
         self.kafka.create(OUT, self.random.choice((1, 2, 3)))

@@ -16,6 +16,7 @@ class Troubles:
         self._history = history
         self._kafka = history.kafka
         self._random = history.random
+        self._ended = False
         self._kafka.links.trouble = self._random.choice((0.0, 0.01, 0.05))
         self._kafka.refusals = self._random.choice((0.0, 0.02, 0.1))
 
@@ -65,6 +66,9 @@ class Troubles:
 
     def end(self) -> None:
         """Let everything work again."""
+        if self._ended:
+            return
+        self._ended = True
         self._history.note("kafka", "no more faults")
         self._kafka.links.trouble = self._kafka.refusals = 0.0
         self._kafka.mend()

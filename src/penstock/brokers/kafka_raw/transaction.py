@@ -7,6 +7,7 @@ aborted, and the next one begins with a new epoch, because sequences of lost bat
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -67,6 +68,10 @@ class TransactionalProducer:
         self._has_offsets = False
         self._open = False
         self._fenced: ProducerFenced | None = None
+        self._told_at: float | None = None
+        """When the coordinator was first told of the transaction that is open."""
+        self.expired = False
+        """Whether it was fenced in a transaction that lasted longer than `timeout`: by the broker, perhaps."""
         self._take_over()
 
     def begin(self) -> None:
@@ -142,6 +147,7 @@ class TransactionalProducer:
     def _add_new(self) -> None:
         if not self._new:
             return
+        self._tell()
         what = f"partitions cannot be written in transaction {self._id}"
         topics = by_topic(sorted(self._new))
         rows = [
@@ -157,6 +163,7 @@ class TransactionalProducer:
         self._new.clear()
 
     def _add_offsets(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        self._tell()
         what = f"the offsets of group {group} cannot be committed in transaction {self._id}"
         self._coordinator.ask(
             ADD_OFFSETS_TO_TXN, (self._who, CLASSIC.string(group)), lambda answer: _check(answer, what)
@@ -169,6 +176,10 @@ class TransactionalProducer:
         body = (who, *offset_rows(offsets))
         coordinator.ask(TXN_OFFSET_COMMIT, body, lambda answer: check_partitions(answer, what))
 
+    def _tell(self) -> None:
+        """Note that the time of the transaction runs."""
+        self._told_at = time.monotonic() if self._told_at is None else self._told_at
+
     def _end(self, *, committed: bool) -> None:
         """End it, if the broker has ever heard of it."""
         if self._added or self._has_offsets:
@@ -176,6 +187,7 @@ class TransactionalProducer:
             body = (self._who, bytes((committed,)))
             self._coordinator.ask(END_TXN, body, lambda answer: _check(answer, what))
         self._open = self._has_offsets = False
+        self._told_at = None
         self._added.clear()
         self._new.clear()
 
@@ -187,6 +199,8 @@ class TransactionalProducer:
             yield
         except ProducerFenced as exc:
             self._fenced = exc
+            since = self._told_at
+            self.expired = since is not None and time.monotonic() - since >= self._timeout
             raise
 
 

@@ -7,6 +7,7 @@ between one millisecond and twenty.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -21,12 +22,19 @@ from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.kafka_raw.retry import is_retriable, pauses
 from penstock.brokers.kafka_raw.topic_offsets import earliest, latest
 from penstock.brokers.outage import OutageLog
-from penstock.errors import CheckpointMismatch, JobFailed, KafkaRefused, PenstockError, ProducerFenced
+from penstock.errors import (
+    CheckpointMismatch,
+    JobFailed,
+    KafkaRefused,
+    PenstockError,
+    ProducerFenced,
+    Unreachable,
+)
 from penstock.pipeline.fused.feed import Feed
-from penstock.pipeline.fused.mark import Mark, read_belonging
+from penstock.pipeline.fused.mark import Mark, read_belonging, read_run
 from penstock.pipeline.fused.outlet import Outlet, opened
 from penstock.pipeline.fused.same_topic import refuse_other_topic
-from penstock.pipeline.fused.work import Work
+from penstock.pipeline.fused.work import TRANSACTION_SECONDS, Work
 from penstock.wire.kafka.error_codes import ErrorCode
 
 __all__ = ["Beat", "Loop", "refuse_other_owner"]
@@ -90,6 +98,11 @@ class Loop:
         self._until_idle = until_idle
         self._anew = anew
         self._take_over = take_over
+        self._run_id = secrets.token_hex(4)
+        self._runs: set[str | None] = set()
+        """Whose marks were there when it began; other ones are of somebody who began later."""
+        self._doubt: ProducerFenced | None = None
+        """Why it is not certain that nobody else works under the group."""
 
     def run(self) -> None:
         """Run; nothing else may work under the same group, and who does is shut out.
@@ -115,26 +128,38 @@ class Loop:
         return True
 
     def _run_once(self) -> None:
-        settings = self._work.settings
+        outlet: Outlet | None = None
         try:
-            with (
-                Cluster(settings, stop=self._stop, outage=self._outage) as cluster,
-                opened(self._work, cluster, "loop") as outlet,
-            ):
-                self._run(cluster, outlet)
+            with Cluster(self._work.settings, stop=self._stop, outage=self._outage) as cluster:
+                self._look_who_works(cluster)
+                with opened(self._work, cluster, "loop") as outlet:
+                    self._run(cluster, outlet)
         except ProducerFenced as exc:
-            raise JobFailed(
-                "another loop took over",
+            if outlet is None or not outlet.expired:
+                raise _taken_over(self._work) from exc
+            self._doubt = exc
+            raise Unreachable(
+                f"a transaction took longer than {TRANSACTION_SECONDS:.0f} s, and was aborted",
                 where=f"group {self._work.group}",
-                why="It began with the same group; this one writes no more.",
-                next="give each job a group of its own: --group",
+                next="look at the brokers; nothing of it is lost, and the next run does it again",
             ) from exc
+
+    def _look_who_works(self, cluster: Cluster) -> None:
+        """Raise JobFailed if it was shut out by another loop, and not because of time.
+
+        A broker says the same of both; who began later has committed marks before anything else.
+        """
+        if self._doubt is not None:
+            found = GroupOffsets(cluster, self._work.group).committed(self._work.topic)
+            if not {read_run(mark.metadata) for mark in found.values()} <= {*self._runs, self._run_id}:
+                raise _taken_over(self._work) from self._doubt
+            self._doubt = None
 
     def _run(self, cluster: Cluster, outlet: Outlet) -> None:
         start = self._start(cluster)
         ends = latest(cluster, self._work.topic, read_committed=True) if self._once else None
         with closing(Feed(self._work, cluster, outlet.put, start, ends)) as feed:
-            run = _Run(self._work, cluster, feed, outlet, self._tell)
+            run = _Run(self._work, cluster, feed, outlet, self._tell, self._run_id)
             run.claim()
             # From here on the group's offsets are those of this loop.
             self._anew = False
@@ -147,6 +172,7 @@ class Loop:
         if not self._take_over:
             # Somebody else may have written here since the job was prepared.
             refuse_other_owner(self._work, found)
+        self._runs = {read_run(mark.metadata) for mark in found.values()}
         if self._anew:
             return begin
         return {**begin, **{part: mark.offset for part, mark in found.items() if part in begin}}
@@ -155,6 +181,15 @@ class Loop:
         if self._stop.is_set() or (self._once and not feed.waiting):
             return True
         return self._until_idle is not None and feed.caught_up and idle > self._until_idle
+
+
+def _taken_over(work: Work) -> JobFailed:
+    return JobFailed(
+        "another loop took over",
+        where=f"group {work.group}",
+        why="It began with the same group; this one writes no more.",
+        next="give each job a group of its own: --group",
+    )
 
 
 def _is_away(error: PenstockError) -> bool:
@@ -185,7 +220,13 @@ class _Run:
     """The turns of a loop."""
 
     def __init__(
-        self, work: Work, cluster: Cluster, feed: Feed, outlet: Outlet, tell: Callable[[Beat], None]
+        self,
+        work: Work,
+        cluster: Cluster,
+        feed: Feed,
+        outlet: Outlet,
+        tell: Callable[[Beat], None],
+        run_id: str,
     ) -> None:
         self._work = work
         self._cluster = cluster
@@ -197,7 +238,7 @@ class _Run:
         self._moved = self._asked = self._kept = monotonic()
         self._open: float | None = None
         """When the first record came that is not committed yet."""
-        self._more = work.belonging.text
+        self._more = f'{work.belonging.text},"run":"{run_id}"'
 
     def claim(self) -> None:
         """Commit where it begins, with whose it is: another pipeline sees that before the first record."""

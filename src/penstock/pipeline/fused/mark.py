@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["Belonging", "Mark", "Owner", "read_belonging", "read_mark"]
+__all__ = ["Belonging", "Mark", "Owner", "read_belonging", "read_mark", "read_run"]
 
 _MOST_ROUTES: Final = 100
 """So many digests of routes a mark keeps: a broker bounds the text (offset.metadata.max.bytes, 4096)."""
@@ -88,6 +88,19 @@ def read_belonging(text: str) -> Belonging:
         return Belonging(owner, None if topic is None else str(topic))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Belonging()
+
+
+def read_run(text: str) -> str | None:
+    """Read which run of a loop has committed a mark; None if it does not say.
+
+    >>> read_run('{"start":5,"counts":{},"run":"x"}'), read_run("?")
+    ('x', None)
+    """
+    try:
+        found = json.loads(text).get("run")
+        return None if found is None else str(found)
+    except (ValueError, AttributeError, RecursionError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

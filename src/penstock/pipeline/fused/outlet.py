@@ -35,6 +35,10 @@ class Outlet(Protocol):
     every: float
     """Seconds between two commits of a loop that has nothing to do: readers wait for them, or only marks."""
 
+    @property
+    def expired(self) -> bool:
+        """Whether it was shut out in a transaction that took too long: perhaps nobody else has its name."""
+
     def put(self, output: Output) -> None:
         """Send records on their way."""
 
@@ -70,6 +74,11 @@ class Exact:
         )
         self._begun = False
 
+    @property
+    def expired(self) -> bool:
+        """Whether the broker may have ended the transaction because of its time."""
+        return self._producer.expired
+
     def put(self, output: Output) -> None:
         """Write inside the transaction."""
         self._begin()
@@ -102,6 +111,7 @@ class Repeatable:
     """Writes by an idempotent producer, and commits marks behind it."""
 
     every = 1.0
+    expired = False
 
     def __init__(self, work: Work, cluster: Cluster) -> None:
         self._topic = work.topic
