@@ -9,27 +9,13 @@ import pytest
 
 from penstock.brokers.kafka_raw.transaction import TransactionalProducer
 from penstock.errors import ProducerFenced
-from penstock.pipeline.fused import engine, feed, loop, outlet
+from penstock.pipeline.fused import feed, loop, outlet
 from simulator.fusing_loops import run_loops
 from simulator.fusing_ranges import run_range_tasks
 from simulator.history import failing_seed
 
 Patch = pytest.MonkeyPatch
 MOST = 300
-
-
-def a_commit_without_a_flush(patch: Patch) -> None:
-    """A loop committed the marks of records that its machine still held."""
-    real = loop._Run._commit
-
-    def commit(self: Any) -> None:
-        self._feed.flush = lambda: None
-        try:
-            real(self)
-        finally:
-            del self._feed.flush
-
-    patch.setattr(loop._Run, "_commit", commit)
 
 
 def marks_before_the_flush(patch: Patch) -> None:
@@ -80,7 +66,6 @@ def aborted_records_that_are_read(patch: Patch) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        a_commit_without_a_flush,
         marks_before_the_flush,
         an_end_before_the_last_acknowledgment,
         a_fenced_loop_that_goes_on,
@@ -91,29 +76,6 @@ def aborted_records_that_are_read(patch: Patch) -> None:
 def test_a_fault_of_loops_is_noticed(fault: Any, monkeypatch: Patch) -> None:
     fault(monkeypatch)
     assert failing_seed(run_loops, MOST) is not None
-
-
-def marks_that_are_read_before_the_takeover(patch: Patch) -> None:
-    """A task looked how far the range had come, and then shut out who was still working on it."""
-    real = engine.opened
-
-    def opened(work: Any, cluster: Any, name: str) -> Any:
-        early = engine_offsets(cluster, work.group).committed(work.topic, stable=False)
-        patch.setattr(engine, "GroupOffsets", lambda *_: _Early(early))
-        return real(work, cluster, name)
-
-    engine_offsets = engine.GroupOffsets
-    patch.setattr(engine, "opened", opened)
-
-
-class _Early:
-    """Offsets as they were."""
-
-    def __init__(self, found: Any) -> None:
-        self._found = found
-
-    def committed(self, topic: str) -> Any:
-        return self._found
 
 
 def a_range_without_a_flush(patch: Patch) -> None:
@@ -128,7 +90,6 @@ def a_range_without_a_flush(patch: Patch) -> None:
         an_end_before_the_last_acknowledgment,
         a_name_of_its_own,
         marks_before_the_flush,
-        marks_that_are_read_before_the_takeover,
     ],
 )
 def test_a_fault_of_ranges_is_noticed(fault: Any, monkeypatch: Patch) -> None:
