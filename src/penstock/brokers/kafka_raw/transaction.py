@@ -71,7 +71,7 @@ class TransactionalProducer:
         self._told_at: float | None = None
         """When the coordinator was first told of the transaction that is open."""
         self.expired = False
-        """Whether it was fenced in a transaction that lasted longer than `timeout`: by the broker, perhaps."""
+        """Whether it was fenced in a transaction that lasted longer than `timeout`: perhaps by the broker."""
         self._take_over()
 
     def begin(self) -> None:
