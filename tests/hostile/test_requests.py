@@ -114,7 +114,7 @@ def test_a_flood_of_tiny_requests_in_one_write(play: Play, tools: Any, kind: str
         peer = await scene.connect()
         await scene.until(lambda: len(scene.server.clients) == 2)
         client = next(each for each in scene.server.clients if each.peer.startswith("('127.0.0.1'"))
-        begun, most = [], []
+        begun, most, limit = [], [], client._limits.small_requests_per_connection
         begin, take = client._begin, client._take_requests
 
         def counted_begin(slot: Any) -> None:
@@ -125,14 +125,14 @@ def test_a_flood_of_tiny_requests_in_one_write(play: Play, tools: Any, kind: str
         def counted_take() -> None:
             before = len(begun)
             take()
-            assert len(begun) - before <= 100
+            assert len(begun) - before <= limit
 
         client._begin, client._take_requests = counted_begin, counted_take
         peer.write(b"".join(frames[kind](number) for number in range(count)) + b"\0\0")
         served = asyncio.create_task(neighbour.is_served())
         numbers = [struct.unpack_from(">i", await peer.answer())[0] for _ in range(count)]
         assert numbers == list(range(count))
-        assert max(most) <= 100
+        assert max(most) <= limit
         await served
         # What is left is the beginning of a request, of which the rest may come.
         await scene.until(lambda: client._reading)
@@ -148,12 +148,13 @@ def test_requests_that_wait_in_the_buffer_are_not_slow(play: Play, tools: Any) -
 
     async def scenario(scene: Any) -> None:
         peer = await scene.connect()
-        peer.write(b"".join(tools.produce("stuck", number=number) for number in range(300)))
-        await scene.until(lambda: [each.under_way[0] for each in scene.server.clients] == [100])
+        peer.write(b"".join(tools.produce("stuck", number=number) for number in range(900)))
+        limit = Limits().small_requests_per_connection
+        await scene.until(lambda: [each.under_way[0] for each in scene.server.clients] == [limit])
         await asyncio.sleep(1.0)
         scene.storage.gate.set()
-        numbers = [struct.unpack_from(">i", await peer.answer())[0] for _ in range(300)]
-        assert numbers == list(range(300))
+        numbers = [struct.unpack_from(">i", await peer.answer())[0] for _ in range(900)]
+        assert numbers == list(range(900))
 
     play(scenario, limits=Limits(frame_seconds=0.2))
 
@@ -162,12 +163,12 @@ def test_a_connection_that_has_ended_begins_nothing_that_waits(play: Play, tools
     async def scenario(scene: Any) -> None:
         peer = await scene.connect()
         unknown = tools.request(999, 0)
-        peer.write(b"".join([unknown, *(tools.produce(number=number) for number in range(500))]))
+        peer.write(b"".join([unknown, *(tools.produce(number=number) for number in range(2000))]))
         assert await peer.is_closed()
         await scene.until(lambda: not scene.server.clients)
         assert scene.server.producing == 0
         end = await scene.storage.find("t", 0, -1)
-        assert end.offset <= 100
+        assert end.offset <= Limits().small_requests_per_connection
 
     play(scenario)
 

@@ -220,6 +220,8 @@ class Client(asyncio.BufferedProtocol):
     def _take_requests(self) -> None:
         """Begin the requests that are whole, as many as may be under way; the rest when answers have left."""
         connection, whole = self._connection, False
+        # Counted apart: one that is answered at once is not under way.
+        left = self._limits.small_requests_per_connection - len(connection)
         self._is_behind = self._is_at_limit()
         try:
             for slot in () if self._is_behind else connection.requests():
@@ -228,7 +230,8 @@ class Client(asyncio.BufferedProtocol):
                     return
                 whole = True
                 self._begin(slot)
-                if self._is_at_limit():
+                left -= 1
+                if not left or self._is_at_limit():
                     self._is_behind = len(connection.input) > 0
                     break
         except WireError as exc:
