@@ -22,6 +22,7 @@ from penstock.wire.kernels import (
     IntArray,
     byte_at,
     copy,
+    crc32c_range,
     kernel,
     part,
     scan,
@@ -240,7 +241,7 @@ def _write_metadata(
     return at
 
 
-@kernel(PAIR(OUT, INT, INT, BYTES, INT, INT, INT, INT, INT, INT, INT))
+@kernel(INT(OUT, INT, INT, BYTES, INT, INT, INT, INT, INT, INT, INT))
 def write_send(
     out: ByteArray,
     payload: int,
@@ -253,11 +254,11 @@ def write_send(
     publish_time: int,
     compression: int,
     uncompressed: int,
-) -> tuple[int, int]:
+) -> int:
     """Write a SEND frame up to its payload out[payload:end], ending where the payload begins.
 
-    Gives where the frame begins and where its checksum belongs, which is left to the caller. Numbers
-    below 0 are left out. The position is negative if there is too little room before the payload.
+    Gives where the frame begins; negative if there is too little room before the payload. Numbers below 0
+    are left out.
     """
     command = (
         _field_size(producer_id) + _field_size(sequence_id) + _field_size(messages) + _field_size(highest)
@@ -269,7 +270,7 @@ def write_send(
     # Two sizes, the command; magic, checksum and a size; the metadata.
     start = payload - 8 - base - 10 - metadata
     if start < 0:
-        return TRUNCATED, 0
+        return TRUNCATED
     at = write_u32(out, start, end - start - 4)
     at = write_u32(out, at, base)
     at = _write_command(out, at, command, producer_id, sequence_id, messages, highest)
@@ -278,4 +279,5 @@ def write_send(
     checksum = at + 2
     at = write_u32(out, checksum + 4, metadata)
     _write_metadata(out, at, name, sequence_id, publish_time, compression, uncompressed, messages, highest)
-    return start, checksum
+    write_u32(out, checksum, crc32c_range(out, checksum + 4, end, 0))
+    return start
