@@ -12,6 +12,7 @@ import pytest
 
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset
+from penstock.brokers.kafka_raw.partition_queue import MOST_UNDER_WAY
 from penstock.brokers.kafka_raw.producer import Producer
 from penstock.brokers.kafka_raw.transaction import TransactionalProducer
 from penstock.errors import KafkaRefused, PenstockError, Unreachable
@@ -22,7 +23,7 @@ KEYS = (PRODUCE, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT)
 NO_WAIT = struct.pack(">i", 0)
 T = struct.pack(">h", 1) + b"t"
 OFFSETS = {("t", 0): GroupOffset(17)}
-SOON = 10.0
+SOON = 5.0
 NOT_NOW = 0.3
 """How long it is watched that something does not come."""
 
@@ -100,7 +101,7 @@ def test_a_transaction_is_ended_after_the_last_acknowledgement(
     offsets: dict[tuple[str, int], GroupOffset] | None,
 ) -> None:
     withheld = Withheld(broker, *answers)
-    producer = keep(TransactionalProducer(open_cluster(broker), "id"))
+    producer = keep(TransactionalProducer(open_cluster(broker), "id", delivery_timeout=SOON))
     producer.begin()
     producer.send("t", 0, body_of(b"a"))
     committed = beside(lambda: producer.commit(group="g", offsets=offsets))
@@ -119,7 +120,7 @@ def test_an_aborted_transaction_is_ended_after_what_is_under_way(
 ) -> None:
     """What came behind the end would belong to the next transaction; nothing is sent a second time."""
     withheld = Withheld(broker, produced(6))
-    producer = keep(TransactionalProducer(open_cluster(broker), "id", request_bytes=1))
+    producer = keep(TransactionalProducer(open_cluster(broker), "id", delivery_timeout=SOON, request_bytes=1))
     producer.begin()
     for number in range(3):
         # One is under way, for a broker that does not know the producer yet: the others wait.
@@ -129,6 +130,24 @@ def test_an_aborted_transaction_is_ended_after_what_is_under_way(
     withheld.release()
     aborted.result(SOON)
     assert (ends(broker), keys(broker)) == ([False], [ADD_PARTITIONS, PRODUCE, END_TXN])
+
+
+def test_what_waits_behind_others_is_not_sent_by_a_producer_that_is_stopped(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body, beside: Callable[..., Future[None]]
+) -> None:
+    """The first answers make room for more while the last are awaited: it stays empty."""
+    withheld = Withheld(broker, *[produced(0)] * (1 + MOST_UNDER_WAY))
+    producer = keep(Producer(open_cluster(broker), delivery_timeout=SOON))
+    producer.send("t", 0, body_of(b"first"))
+    withheld.release()
+    producer.flush()
+    for number in range(MOST_UNDER_WAY + 2):
+        producer.send("t", 0, body_of(b"%d" % number))
+    settled = beside(producer.settle)
+    for _ in range(MOST_UNDER_WAY):
+        withheld.release()
+    settled.result(SOON)
+    assert keys(broker) == [PRODUCE] * (1 + MOST_UNDER_WAY)
 
 
 @pytest.mark.parametrize("answer", [produced(6), None], ids=["refused", "lost"])
@@ -141,7 +160,7 @@ def test_a_producer_that_was_stopped_sends_nothing_more(
     answer: bytes | None,
 ) -> None:
     withheld = Withheld(broker, answer)
-    producer = keep(Producer(open_cluster(broker)))
+    producer = keep(Producer(open_cluster(broker), delivery_timeout=SOON))
     producer.send("t", 0, body_of(b"a"))
     settled = beside(producer.settle)
     withheld.release()
@@ -163,7 +182,7 @@ def test_a_producer_that_failed_sends_nothing_more(
     broker: Any, open_cluster: Open, keep: Keep, body_of: Body
 ) -> None:
     broker.answers[PRODUCE] = lambda _: produced(29)
-    producer = keep(Producer(open_cluster(broker)))
+    producer = keep(Producer(open_cluster(broker), delivery_timeout=SOON))
     with pytest.raises(PenstockError) as first:
         producer.send("t", 0, body_of(b"a"))
         producer.flush()
@@ -177,7 +196,7 @@ def test_a_transaction_with_offsets_and_no_output_is_ended(
     broker: Any, open_cluster: Open, keep: Keep
 ) -> None:
     Withheld(broker)
-    producer = keep(TransactionalProducer(open_cluster(broker), "id"))
+    producer = keep(TransactionalProducer(open_cluster(broker), "id", delivery_timeout=SOON))
     for _ in range(2):
         producer.begin()
         producer.commit(group="g", offsets=OFFSETS)
@@ -193,7 +212,7 @@ def test_a_transaction_whose_offsets_are_refused_is_aborted(
     Withheld(broker)
     broker.answers[ADD_OFFSETS] = lambda _: NO_WAIT + struct.pack(">h", 30 * (failing == ADD_OFFSETS))
     broker.answers[TXN_OFFSET_COMMIT] = lambda _: rows(30)
-    producer = keep(TransactionalProducer(open_cluster(broker), "id"))
+    producer = keep(TransactionalProducer(open_cluster(broker), "id", delivery_timeout=SOON))
     producer.begin()
     with pytest.raises(KafkaRefused):
         producer.commit(group="g", offsets=OFFSETS)

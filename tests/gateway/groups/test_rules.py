@@ -388,3 +388,21 @@ def test_which_offsets_grow_old(state: str, topic: str, kind: dict[str, Any], is
     commits = {(topic, 0): Commit(offset=1, committed_at=0)}
     later = 2 * round(LIMITS.offsets_retention * 1000)
     assert list(expired(group, commits, later, LIMITS)) == ([(topic, 0)] if is_old else [])
+
+
+# Who leads
+
+
+def test_one_who_leads_goes_on_leading_when_an_older_member_is_back() -> None:
+    """A static leader is away at the end of a rebalance: another one leads, and stays when it comes again."""
+    group = joined(Group(group_id="g"), new_member_id="static", instance_id="one")
+    leader = Identity(member_id="static", instance_id="one", generation=group.generation)
+    group = sync(group, SyncRequest(token=2, who=leader), 0.0, LIMITS).group
+    group = complete(joined(group, new_member_id="second", token=3), 0.0).group
+    assert (list(group.members), group.leader) == (["static", "second"], "second")
+    for generation in (group.generation + 1, group.generation + 2):
+        other = (("range", ORDERS + bytes([generation])),)
+        group = joined(group, member_id="static", instance_id="one", protocols=other, token=4)
+        assert group.state is State.PREPARING
+        group = joined(group, member_id="second", token=5)
+        assert (group.state, group.generation, group.leader) == (State.COMPLETING, generation, "second")
