@@ -21,7 +21,7 @@ KINDS: Final[dict[str, tuple[Run, int]]] = {
     "producing": (partial(run_history, producing), 1200),
     "committing": (partial(run_history, committing), 500),
     "cursors": (partial(run_history, moving_cursors), 300),
-    "loops": (run_loops, 180),
+    "loops": (run_loops, 120),
     "ranges": (run_range_tasks, 200),
 }
 """Each kind of history, and how many of it run in CI."""

@@ -18,6 +18,20 @@ Patch = pytest.MonkeyPatch
 MOST = 300
 
 
+def a_commit_without_a_flush(patch: Patch) -> None:
+    """A loop committed the marks of records that its machine still held."""
+    real = loop._Run._commit
+
+    def commit(self: Any) -> None:
+        self._feed.flush = lambda: None
+        try:
+            real(self)
+        finally:
+            del self._feed.flush
+
+    patch.setattr(loop._Run, "_commit", commit)
+
+
 def marks_before_the_flush(patch: Patch) -> None:
     """Marks were committed before the output was acknowledged."""
 
@@ -66,6 +80,7 @@ def aborted_records_that_are_read(patch: Patch) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
+        a_commit_without_a_flush,
         marks_before_the_flush,
         an_end_before_the_last_acknowledgment,
         a_fenced_loop_that_goes_on,
