@@ -8,7 +8,8 @@ from typing import Final, Protocol
 __all__ = ["Holder", "ReadAhead"]
 
 _MIB: Final = 1024 * 1024
-_MOST: Final = 8 * _MIB
+_MOST: Final = 12 * _MIB
+"""What a client usually asks for at once is 4 MiB: that is held while as much is read ahead."""
 _LEAST: Final = 256 * 1024
 
 
