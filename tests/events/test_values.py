@@ -106,7 +106,7 @@ def test_a_time_may_be_of_a_subclass(time: datetime) -> None:
         ["x"],
         object(),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_has_no_type_of_cloudevents_is_refused(value: Any) -> None:
     with pytest.raises(InvalidEvent, match="attribute ext"):
