@@ -194,8 +194,7 @@ class Health:
 
     def _run(self) -> None:
         while not self._stop.wait(0.5):
-            for name in list(self.pages):
-                before = self._ready[name]
+            for name, before in list(self._ready.items()):
                 status, text = self.ask(name)
                 if before is self._ready[name] and before not in (None, status == 200):
                     self.lies.append(f"{name} has to be ready={before}: {status} {text}")
