@@ -40,7 +40,8 @@ def test_everything_is_exported() -> None:
 
 
 def test_codes_are_unique_and_in_their_range() -> None:
-    codes = [cls.code for cls in CLASSES.values()]
+    # A class without a code of its own shares that of what it is a kind of.
+    codes = [cls.code for cls in CLASSES.values() if "code" in vars(cls)]
     assert len(set(codes)) == len(codes)
     assert all(re.fullmatch(r"PK[0-69]\d\d", code) for code in codes)
 

@@ -20,6 +20,9 @@ PenstockError              what happened, where, why, and the next step
 ├── ApiError               a Kafka client asked the gateway for what it does not get; has Kafka's error code
 ├── ClusterError           a broker or registry said no
 │   ├── AccessDenied       ... because our role may not, or is nobody's
+│   │   ├── PulsarDenied       a Pulsar broker; a PulsarRefused, too
+│   │   └── KafkaDenied        a Kafka broker; a KafkaRefused, too
+│   ├── TlsFailed          ... or there was no TLS with it: a certificate that does not fit
 │   ├── PulsarRefused      a Pulsar broker, with one of its own error codes
 │   ├── KafkaRefused       a Kafka broker, with one of its own error codes
 │   │   ├── OffsetOutOfRange   the log does not have the offset that was asked for
@@ -62,6 +65,7 @@ __all__ = [
     "InvalidExpression",
     "JavaError",
     "JobFailed",
+    "KafkaDenied",
     "KafkaRefused",
     "MachineError",
     "MessageTooLarge",
@@ -72,10 +76,12 @@ __all__ = [
     "PipelineError",
     "PortTaken",
     "ProducerFenced",
+    "PulsarDenied",
     "PulsarRefused",
     "RecordsError",
     "Refused",
     "StartupError",
+    "TlsFailed",
     "UnknownSchemas",
     "Unreachable",
     "UnsupportedFormat",
@@ -299,6 +305,12 @@ class AccessDenied(ClusterError):
     code = "PK407"
 
 
+class TlsFailed(ClusterError):
+    """There is no TLS with a server: its certificate does not fit, or one side does not speak TLS."""
+
+    code = "PK408"
+
+
 class PulsarRefused(ClusterError):
     """A Pulsar broker refused; `server_error` is its code, `retriable` whether waiting can help."""
 
@@ -319,6 +331,10 @@ class PulsarRefused(ClusterError):
         self.retriable = retriable
 
 
+class PulsarDenied(AccessDenied, PulsarRefused):
+    """A Pulsar broker does not know who asked, or does not let them."""
+
+
 class KafkaRefused(ClusterError):
     """A Kafka broker refused; `error_code` is its number, `retriable` whether waiting can help."""
 
@@ -337,6 +353,10 @@ class KafkaRefused(ClusterError):
         super().__init__(what, where=where, why=why, next=next)
         self.error_code = error_code
         self.retriable = retriable
+
+
+class KafkaDenied(AccessDenied, KafkaRefused):
+    """A Kafka broker does not know who asked, or does not let them."""
 
 
 class OffsetOutOfRange(KafkaRefused):

@@ -53,7 +53,7 @@ def test_the_table_of_the_docs_is_computed_from_the_handlers() -> None:
         ([*NOWHERE, "--default-namespace", "public"], "'public' is no namespace"),
         ([*NOWHERE, "--offsets", "packs"], "--offsets"),
         ([*NOWHERE, "--pulsar-token-file", "nothing"], "next: name a text file that you may read"),
-        ([*NOWHERE, "--pulsar-ca-file", "nothing"], "nothing is no file of certificates"),
+        ([*NOWHERE, "--pulsar-ca-file", "nothing"], "certificate files cannot be used"),
         ([*NOWHERE, "--metrics-listen", "x"], "'x' is no address"),
         ([*NOWHERE, "--listen", "http://a:1"], "'http' is no protocol of a listener"),
         ([*NOWHERE, "--listen", "://a:1"], "'' is no protocol of a listener"),

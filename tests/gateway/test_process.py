@@ -247,7 +247,7 @@ def test_a_secured_pulsar_wants_a_token_and_its_authority(secured_pulsar: Pulsar
     trust = ("--pulsar-ca-file", str(secured_pulsar.ca_file), "--pulsar-token-file", str(token))
     refused = Process(secured_pulsar, tmp_path / "refused", "--listen", "127.0.0.1:0", *trust)
     assert refused._process.wait(timeout=60) == 1
-    assert "error[PK402]" in refused.log.read_text()
+    assert "error[PK407]" in refused.log.read_text()
     stranger = Process(secured_pulsar, tmp_path / "stranger", "--listen", "127.0.0.1:0", *trust[2:])
     assert stranger._process.wait(timeout=60) in (1, 5)
     assert "certificate" in stranger.log.read_text()

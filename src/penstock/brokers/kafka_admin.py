@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from penstock.brokers.kafka_contact import START, Contact
+from penstock.brokers.kafka_contact import Contact
 from penstock.brokers.kafka_layout import Cluster, Setting, TopicLayout, TopicUsage
 from penstock.errors import AccessDenied, ClusterError, Unreachable
 
@@ -317,10 +317,9 @@ class KafkaAdmin:
                 self._renew()
             raise error from exc
         except NotInTime as exc:
+            error = self._contact.silence(self._timeout)
             self._renew()
-            raise Unreachable(
-                f"{self.name} did not answer in {self._timeout:g} s", where=self.address, next=START
-            ) from exc
+            raise error from exc
 
 
 def _settings(entries: Mapping[str, Any]) -> dict[str, Setting]:

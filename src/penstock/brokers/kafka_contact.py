@@ -6,11 +6,15 @@ librdkafka tries for ever and tells why in a callback: here it gets a few second
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Final
 
-from penstock.errors import AccessDenied, ClusterError, ConfigError, MissingExtra, Unreachable
+from penstock.brokers.conditions import START, Condition, made, tls_probe, token_error
+from penstock.brokers.kafka_raw.address import parse_addresses
+from penstock.brokers.tls import tls_context
+from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
 
 __all__ = ["CONNECT_SECONDS", "START", "UNREACHABLE", "Contact", "error_name", "make_client"]
 
@@ -19,8 +23,6 @@ CONNECT_SECONDS: Final = 5.0
 _REFUSED_SECONDS: Final = 2.0
 """The same if all its addresses are known to refuse connections."""
 _TURN: Final = 0.5
-START: Final = "start it, or correct its address in the context; penstock doctor"
-"""What a person does about a cluster that does not answer."""
 
 UNREACHABLE: Final = frozenset(
     {
@@ -37,17 +39,32 @@ UNREACHABLE: Final = frozenset(
 )
 """Names of librdkafka and of Kafka's error codes that mean: nobody answered."""
 _AUTHENTICATION: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
+_RIGHTS: Final = frozenset(
+    {
+        "TOPIC_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    }
+)
+_NO_MECHANISM: Final = "mechanism handshake failed"
+"""What librdkafka says when a broker does not have the SASL mechanism."""
+_TOKEN: Final = "token:"
+"""How a gateway is given a token as the password."""
 _ADVICE: Final[Mapping[frozenset[str], str]] = {
-    _AUTHENTICATION: "correct the credentials of this server in the context",
-    frozenset(
-        {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"}
-    ): "give the user of this context the right to do it, or use a context of another user",
     frozenset({"INVALID_REPLICATION_FACTOR"}): "lower replicas in the contract, or use an environment",
     frozenset({"POLICY_VIOLATION", "INVALID_CONFIG"}): "correct the topic's settings in the contract",
     frozenset({"MSG_SIZE_TOO_LARGE"}): "send less at once, or raise max.message.bytes of the topic",
     frozenset(
         {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
     ): "penstock plan shows what is missing, penstock apply makes it",
+}
+
+_TLS_FILES: Final[Mapping[str, str]] = {
+    "ca_file": "ssl.ca.location",
+    "cert_file": "ssl.certificate.location",
+    "key_file": "ssl.key.location",
+    "key_password": "ssl.key.password",
 }
 
 _log = logging.getLogger(__name__)
@@ -83,6 +100,7 @@ class Contact:
         self.name = name
         self.address = options.get("bootstrap.servers", "")
         self._seconds = seconds
+        self._options = options
         self._troubles: dict[str, str] = {}
         self._made = False
         self.client = make_client(kind, {**options, "error_cb": self._remember}, name)
@@ -145,11 +163,43 @@ class Contact:
         if name in UNREACHABLE:
             why = self._troubles.get("_TRANSPORT") or self._troubles.get("_RESOLVE") or said
             return Unreachable(what or f"cannot reach {self.name}", where=self.address, why=why, next=START)
+        if name in _AUTHENTICATION:
+            return self._login_error(name, said)
+        if name in _RIGHTS:
+            told = what or subject
+            return made(Condition.MISSING_RIGHT, where=self.address, why=f"{told}: {said} ({name})")
         advice = next((text for words, text in _ADVICE.items() if name in words), None)
-        kind = AccessDenied if name.endswith("_AUTHORIZATION_FAILED") else ClusterError
-        return kind(
+        return ClusterError(
             what or f"{self.name} refused: {subject}", where=self.address, why=f"{said} ({name})", next=advice
         )
+
+    def silence(self, seconds: float) -> ClusterError:
+        """Make the error for a request that was not answered in time: why not, if librdkafka has told."""
+        self.client.poll(0)
+        refused = next((word for word in _AUTHENTICATION if word in self._troubles), None)
+        if refused is not None:
+            return self._login_error(refused, self._troubles[refused])
+        return Unreachable(f"{self.name} did not answer in {seconds:g} s", where=self.address, next=START)
+
+    def _login_error(self, name: str, said: str) -> ClusterError:
+        if name == "_SSL":
+            return self._tls_error(said)
+        password = self._options.get("sasl.password", "")
+        if _NO_MECHANISM in said:
+            return made(Condition.WRONG_MECHANISM, where=self.address, why=said)
+        if password.startswith(_TOKEN):
+            return token_error(password.removeprefix(_TOKEN), where=self.address, why=said)
+        return made(Condition.WRONG_LOGIN, where=self.address, why=said)
+
+    def _tls_error(self, said: str) -> ClusterError:
+        """Say why there is no TLS: librdkafka says the same of every certificate, so we look ourselves."""
+        files = {key: self._options.get(option) for key, option in _TLS_FILES.items()}
+        context = tls_context(**files) or ssl.create_default_context()
+        for host, port in parse_addresses(self.address):
+            found = tls_probe(host, port, context, where=self.address)
+            if found is not None:
+                return found
+        return Unreachable(f"cannot reach {self.name}", where=self.address, why=said, next=START)
 
     def _remember(self, error: Any) -> None:
         self._troubles[error.name()] = error.str()

@@ -14,6 +14,7 @@ from typing import Any, Final
 from penstock.brokers.kafka_admin import CHUNK
 from penstock.brokers.kafka_offsets import KafkaOffsets
 from penstock.brokers.start import Start, StartKind
+from penstock.errors import AccessDenied, ClusterError
 
 __all__ = ["Group", "KafkaGroups", "Member", "Part"]
 
@@ -57,10 +58,12 @@ class KafkaGroups(KafkaOffsets):
     def groups(self) -> tuple[Group, ...]:
         """List all groups by name."""
 
+        from confluent_kafka import KafkaException
+
         def look() -> tuple[Group, ...]:
             listed = self._client.list_consumer_groups(request_timeout=self._timeout).result(self._timeout)
             if listed.errors:  # a coordinator that does not answer would hide its groups
-                raise listed.errors[0]
+                raise KafkaException(listed.errors[0])
             return tuple(sorted((_group(each) for each in listed.valid), key=lambda group: group.name))
 
         return self._when_elected("consumer groups", look)
@@ -111,6 +114,33 @@ class KafkaGroups(KafkaOffsets):
                     except KafkaException as exc:
                         if exc.args[0].name() not in _NOT_THERE:
                             raise
+        return found
+
+    def allowed(self, topics: Sequence[str]) -> Mapping[str, frozenset[str] | AccessDenied]:
+        """Give the operations that our user may do on topics (KIP-430), or why one may not be seen.
+
+        Topics that are not there are left out.
+        """
+        from confluent_kafka import TopicCollection
+
+        if not topics:
+            return {}
+        asked = TopicCollection(list(dict.fromkeys(topics)))
+        with self._translated("topics"):
+            futures = self._client.describe_topics(
+                asked, include_authorized_operations=True, request_timeout=self._timeout
+            )
+        found: dict[str, frozenset[str] | AccessDenied] = {}
+        for name, future in futures.items():
+            try:
+                with self._translated(f"topic {name}"):
+                    operations = future.result(self._timeout).authorized_operations
+                found[name] = frozenset(operation.name for operation in operations or ())
+            except AccessDenied as exc:
+                found[name] = exc
+            except ClusterError as exc:
+                if "UNKNOWN_TOPIC" not in (exc.why or ""):
+                    raise
         return found
 
     def places(self, parts: Iterable[Part], start: Start) -> Mapping[Part, int]:

@@ -110,7 +110,7 @@ def _endless(contact: Contact, topic: str, begin: Mapping[int, int]) -> Iterator
             error = message.error()
             if error is None:
                 yield _record(message)
-            elif error.code() != KafkaError._PARTITION_EOF:
+            elif error.code() not in (KafkaError._PARTITION_EOF, _no_group()):
                 raise contact.error(f"topic {topic}", error, what=f"cannot read topic {topic}")
 
 
@@ -180,6 +180,8 @@ def _taken(contact: Contact, message: Any, left: dict[int, tuple[int, int]]) -> 
     from confluent_kafka import KafkaError
 
     number, error = message.partition(), message.error()
+    if error is not None and error.code() == _no_group():
+        return
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         topic = message.topic()
         raise contact.error(f"topic {topic}", error, what=f"cannot read topic {topic}")
@@ -189,6 +191,13 @@ def _taken(contact: Contact, message: Any, left: dict[int, tuple[int, int]]) -> 
         left.pop(number, None)
     if error is None and message.offset() < end:
         yield _record(message)
+
+
+def _no_group() -> int:
+    """Kafka's code for a group that we may not use; we use none, and librdkafka looks for it all the same."""
+    from confluent_kafka import KafkaError
+
+    return int(KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
 def _record(message: Any) -> KafkaRecord:
@@ -247,15 +256,34 @@ def publish(
             continue
         try:
             _produce(producer, record, delivered, patience)
-        except KafkaException as exc:
-            failed.append(exc.args[0])
-    waiting = producer.flush(patience)
+        except (KafkaException, SystemError) as exc:
+            failed.append(_fatal(exc))
+    try:
+        waiting = producer.flush(patience)
+    except (KafkaException, SystemError) as exc:
+        raise contact.error("a record", _fatal(exc), what=f"only {written} records were written") from exc
     what = f"only {written} records were written"
     if failed:
         raise contact.error("a record", failed[0], what=what)
     if waiting:
         raise Unreachable(what, where=contact.address, why=f"no answer in {patience:g} s", next=START)
     return written
+
+
+def _fatal(exc: BaseException) -> Any:
+    """Give librdkafka's error that ends a producer.
+
+    confluent-kafka raises it out of whatever serves callbacks; a callback that runs meanwhile makes a
+    SystemError of it.
+    """
+    from confluent_kafka import KafkaException
+
+    found: BaseException | None = exc
+    while found is not None and not isinstance(found, KafkaException):
+        found = found.__cause__ or found.__context__
+    if found is None:
+        raise exc
+    return found.args[0]
 
 
 def _produce(

@@ -14,6 +14,8 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
+from penstock.brokers.conditions import START, Condition, made, tls_cause, tls_error, token_error
+from penstock.brokers.tls import tls_context
 from penstock.config.secret import mask_address
 from penstock.errors import AccessDenied, ClusterError, ConfigError, MissingExtra, Unreachable
 
@@ -47,6 +49,11 @@ class Answer:
     def ok(self) -> bool:
         """Say whether the server did it."""
         return self.status < _REFUSED
+
+    @property
+    def names_right(self) -> bool:
+        """Say whether a refusal is about a right: Pulsar gives a reason for those, and none for a login."""
+        return isinstance(self.value, dict) and bool(self.value.get("reason"))
 
     @property
     def reason(self) -> str:
@@ -116,13 +123,25 @@ class Rest:
 
     def refuse(self, subject: str, answer: Answer) -> ClusterError:
         """Make the error for an answer that is a refusal."""
-        kind = AccessDenied if answer.status in _DENIED else ClusterError
-        return kind(
+        if answer.status == _UNAUTHORIZED and not answer.names_right:
+            return self._login_refused(answer.reason)
+        if answer.status in _DENIED:
+            return made(Condition.MISSING_RIGHT, where=self.address, why=f"{subject}: {answer.reason}")
+        return ClusterError(
             f"{self.name} refused: {subject}",
             where=self.address,
             why=answer.reason,
             next=_ADVICE.get(answer.status),
         )
+
+    def _login_refused(self, why: str) -> ClusterError:
+        kind, _, shown = (self._authorization() or "").partition(" ")
+        if kind == "Basic":
+            return made(Condition.WRONG_LOGIN, where=self.address, why=why)
+        return token_error(shown if kind else None, where=self.address, why=why)
+
+    def _authorization(self) -> str | None:
+        return self._headers.get("Authorization")
 
     def _follow(self, method: str, url: str, body: bytes | None) -> Answer:
         for _ in range(MAX_REDIRECTS + 1):
@@ -203,7 +222,7 @@ class Rest:
         answer = Answer(response.status_code, _parse(self._raw(response)))
         if answer.status in _NOBODY:
             raise Unreachable(
-                f"{self.name} is not serving", where=self.address, why=answer.reason, next=_START
+                f"{self.name} is not serving", where=self.address, why=answer.reason, next=START
             )
         if answer.status >= _SERVER_ERROR:
             raise self.refuse(f"{response.request.method} {response.request.url.path}", answer)
@@ -213,18 +232,17 @@ class Rest:
         import httpx
 
         why = str(exc) or type(exc).__name__
-        if "SSL" in why:
-            return ClusterError(f"{self.name}: no TLS", where=self.address, why=why, next=_TLS)
+        if (cause := tls_cause(exc)) is not None:
+            return tls_error(cause, where=self.address)
+        if isinstance(exc, httpx.LocalProtocolError) and self._authorization() is not None:
+            # The text of the exception has the credentials in it.
+            return self._login_refused("it cannot be sent: it is empty, or has blanks or line breaks")
         if isinstance(exc, httpx.TransportError):
-            return Unreachable(f"cannot reach {self.name}", where=self.address, why=why, next=_START)
+            return Unreachable(f"cannot reach {self.name}", where=self.address, why=why, next=START)
         return ClusterError(f"{self.name} gave an answer that cannot be read", where=self.address, why=why)
 
 
-_START: Final = "start it, or correct its address in the context; penstock doctor"
-_TLS: Final = "set ca_file of this server in the context to the authority that signed its certificate"
 _ADVICE: Final[Mapping[int, str]] = {
-    401: "correct the credentials of this server in the context, or give their role the right to do it",
-    403: "give the role of this context the right to do it",
     404: "correct the address of this server in the context",
 }
 
@@ -255,20 +273,3 @@ def public_tls() -> ssl.SSLContext:
     import httpx
 
     return httpx.create_ssl_context()
-
-
-def tls_context(
-    *, ca_file: str | None, cert_file: str | None, key_file: str | None, key_password: str | None
-) -> ssl.SSLContext | None:
-    """Make the TLS settings of a client; None if nothing but the system's is wanted."""
-    if ca_file is None and cert_file is None:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-        if cert_file is not None:
-            context.load_cert_chain(cert_file, key_file, key_password)
-    except (OSError, ValueError) as exc:
-        raise ConfigError(
-            "the certificate files cannot be used", why=str(exc), next="correct them in the context"
-        ) from exc
-    return context

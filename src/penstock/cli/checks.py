@@ -12,15 +12,19 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from time import perf_counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from penstock.cli.cluster_checks import ask, contract_of
 from penstock.config import Config, Context, Secret, Server, find_upwards
 from penstock.config.secret import mask_address
 from penstock.errors import ConfigError, MissingExtra, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.contract import Contract
 
 __all__ = ["GROUPS", "Check", "examine"]
 
@@ -170,7 +174,8 @@ def _clusters(config: Config) -> Iterator[Check]:
         return
     timeout = config.get("connect_timeout")
     assert isinstance(timeout, float)
-    probes: list[Callable[[], Check]] = [_probe(context, name, timeout) for name in _members(context)]
+    contract = contract_of()
+    probes = [_probe(context, contract, name, timeout) for name in _members(context)]
     with ThreadPoolExecutor(max_workers=16) as pool:
         yield from pool.map(lambda probe: probe(), probes)
 
@@ -180,10 +185,19 @@ def _members(context: Context) -> Iterator[str]:
     yield from (part for part in ("registry", "gateway") if any(path[0] == part for path in context.values))
 
 
-def _probe(context: Context, name: str, timeout: float) -> Callable[[], Check]:
+def _probe(context: Context, contract: Contract | None, name: str, timeout: float) -> Callable[[], Check]:
     def run() -> Check:
         try:
-            return _reach(context, _member(context, name), timeout)
+            server = _member(context, name)
+            check, began = _reach(context, server, timeout), perf_counter()
+            if not check.ok:
+                return check
+            told = ", ".join(ask(server, context, contract, timeout))
+            return replace(
+                check, detail=f"{check.detail}, login {(perf_counter() - began) * 1000:.0f} ms, {told}"
+            )
+        except MissingExtra as exc:
+            return replace(check, detail=f"{check.detail}; not logged in: {exc.what}", repair=exc.next)
         except PenstockError as exc:
             return Check(name=name, ok=False, detail=_story(exc), repair=exc.next)
 

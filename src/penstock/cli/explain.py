@@ -36,6 +36,8 @@ def _texts() -> Iterator[tuple[str, str]]:
 
     for name in errors.__all__:
         kind = getattr(errors, name)
+        if "code" not in vars(kind):  # it shares the code of what it is a kind of
+            continue
         yield kind.code, _error_text(kind)
     for rule in (*RULES.values(), *PIPELINE_RULES):
         yield rule.id, rule_text(rule)

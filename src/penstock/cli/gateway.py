@@ -58,6 +58,16 @@ TokenFile = Annotated[
 CaFile = Annotated[
     Path | None, typer.Option("--pulsar-ca-file", metavar="FILE", help="Authorities for TLS to Pulsar (PEM).")
 ]
+CertFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--pulsar-cert-file", metavar="FILE", help="Our certificate for mutual TLS to Pulsar (PEM)."
+    ),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--pulsar-key-file", metavar="FILE", help="Its key (PEM), if it is not in the same file."),
+]
 Listen = Annotated[
     list[str] | None,
     typer.Option(
@@ -155,6 +165,8 @@ def command(
     admin: AdminUrl = None,
     pulsar_token_file: TokenFile = None,
     pulsar_ca_file: CaFile = None,
+    pulsar_cert_file: CertFile = None,
+    pulsar_key_file: KeyFile = None,
     listen: Listen = None,
     advertise: Advertise = None,
     tls_cert_file: TlsCertFile = None,
@@ -181,12 +193,13 @@ def command(
     """Serve Kafka clients from Pulsar until SIGTERM or Ctrl-C."""
     if apis:
         return _print_apis()
+    output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)
     from penstock.cli.gateway_limits import limited
     from penstock.gateway.groups.group import Limits as GroupLimits
     from penstock.gateway.life import run
 
     options = replace(
-        _cluster(pulsar, admin, pulsar_token_file, pulsar_ca_file),
+        _cluster(pulsar, admin, pulsar_token_file, pulsar_ca_file, (pulsar_cert_file, pulsar_key_file)),
         listeners=_listeners(listen or [_DEFAULT_LISTEN], advertise or []),
         tls_certificate=tls_cert_file,
         tls_key=tls_key_file,
@@ -208,7 +221,6 @@ def command(
         adopt_cursors=adopt_cursors,
     )
     _refuse_unused_certificate(options)
-    output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)
     run(limited(options, limit or []))
 
 
@@ -223,15 +235,34 @@ def _print_apis() -> None:
 # Where Pulsar is
 
 
-def _cluster(pulsar: str | None, admin: str | None, token_file: Path | None, ca_file: Path | None) -> Options:
+def _cluster(
+    pulsar: str | None,
+    admin: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    certificate: tuple[Path | None, Path | None],
+) -> Options:
     """Take the flags; without an address, the Pulsar of the context, with its credentials."""
     from penstock.gateway.process import Options
 
-    token = _token(token_file)
+    token, (cert_file, key_file) = _token(token_file), certificate
     if pulsar is not None:
-        return Options(pulsar=pulsar, admin=admin, token=token, ca_file=ca_file)
+        return Options(
+            pulsar=pulsar,
+            admin=admin,
+            token=token,
+            ca_file=ca_file,
+            cert_file=cert_file,
+            key_file=key_file,
+        )
     server = _of_context()
+    known = server.security
+    if cert_file is None:
+        cert_file, key_file = known.cert_file, known.key_file
     return Options(
+        cert_file=cert_file,
+        key_file=key_file,
+        key_password=known.key_password,
         pulsar=server.address,
         admin=admin or server.admin,
         token=token or server.security.token,

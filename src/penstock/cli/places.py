@@ -11,7 +11,7 @@ from penstock.cli.settings import configuration
 from penstock.errors import MissingExtra, PenstockError, UsageError
 
 if TYPE_CHECKING:
-    from penstock.brokers.pulsar import PulsarClient
+    from penstock.brokers.pulsar import Options, PulsarClient
     from penstock.contract import Contract
     from penstock.contract.credentials import Connection
     from penstock.contract.places import Place
@@ -70,17 +70,21 @@ def kafka_options(connection: Connection) -> dict[str, str]:
     return reveal(options(connection, Client.CONFLUENT_KAFKA))
 
 
-def pulsar_client(connection: Connection) -> PulsarClient:
+def pulsar_client(connection: Connection, options: Options | None = None) -> PulsarClient:
     """Make a client of a Pulsar cluster."""
-    import ssl
-
     from penstock.brokers.pulsar import PulsarClient
+    from penstock.brokers.tls import tls_context
 
     security = connection.security
-    tls = None
-    if connection.tls or connection.address.startswith("pulsar+ssl"):
-        tls = ssl.create_default_context(cafile=str(security.ca_file) if security.ca_file else None)
-        if security.cert_file is not None:
-            password = security.key_password.reveal() if security.key_password else None
-            tls.load_cert_chain(security.cert_file, security.key_file, password)
-    return PulsarClient(connection.address, token=security.token, tls=tls)
+    files = {name: getattr(security, name) for name in ("ca_file", "cert_file", "key_file")}
+    tls = tls_context(
+        **{name: None if path is None else str(path) for name, path in files.items()},
+        key_password=security.key_password.reveal() if security.key_password else None,
+    )
+    return PulsarClient(
+        connection.address,
+        token=security.token,
+        tls=tls,
+        options=options,
+        by_certificate=security.cert_file is not None,
+    )

@@ -26,6 +26,8 @@ class RemotePulsar:
     """None: the gateway guesses it."""
     token_file: Path | None = None
     ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
 
     def flags(self) -> list[str]:
         """Give the flags of `penstock gateway` for it."""
@@ -34,6 +36,8 @@ class RemotePulsar:
             "--admin": self.admin_url,
             "--pulsar-token-file": self.token_file,
             "--pulsar-ca-file": self.ca_file,
+            "--pulsar-cert-file": self.cert_file,
+            "--pulsar-key-file": self.key_file,
         }
         return [word for flag, value in rows.items() if value is not None for word in (flag, str(value))]
 

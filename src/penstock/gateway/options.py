@@ -31,6 +31,10 @@ class Options:
     token: Secret | None = None
     """Read again whenever it is needed."""
     ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    key_password: Secret | None = None
+    """The gateway's own certificate for Pulsar; clients that bring a token do not come with it."""
     listeners: tuple[Listener, ...] = (Listener(address=Host("127.0.0.1", 9092)),)
     trust_clients: bool = False
     """Whether clients of listeners without SASL act with the rights of the gateway."""
@@ -79,7 +83,7 @@ class Options:
     @property
     def has_own_clients(self) -> bool:
         """Whether clients that do not say who they are act as the gateway itself."""
-        return self.trust_clients or self.token is None
+        return self.trust_clients or (self.token is None and self.cert_file is None)
 
 
 def guess_admin(pulsar: str) -> str:

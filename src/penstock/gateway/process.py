@@ -19,8 +19,9 @@ from penstock import __version__
 from penstock.brokers.outage import Outages
 from penstock.brokers.pulsar import Admin, Host, PulsarClient, ServiceUrl
 from penstock.brokers.pulsar.tasks import Tasks
+from penstock.brokers.tls import tls_context
 from penstock.config.secret import Secret, mask_address
-from penstock.errors import ConfigError, MachineError, PenstockError, PortTaken, Unreachable
+from penstock.errors import MachineError, PenstockError, PortTaken, Unreachable
 from penstock.gateway.dispatch import HANDLERS, advertised
 from penstock.gateway.entrance import Entrance, Listener, listener_names
 from penstock.gateway.groups.tenants import OwnGroups, read_scope
@@ -78,8 +79,9 @@ class Gateway:
         self._read_ahead = ReadAhead()
         self._undecodable: Counter[str] = Counter()
         self._ownership = Ownership(self._tell, on_change=self._let_go)
-        self._client = self._client_as(options.token)
-        self._admin = self._admin_as(options.token)
+        own_tls = _own_tls(options) or self._tls
+        self._client = self._client_as(options.token, own_tls)
+        self._admin = self._admin_as(options.token, own_tls)
         self._groups = PulsarGroups(
             self._client,
             self._admin,
@@ -204,19 +206,20 @@ class Gateway:
 
     # As whom Pulsar is asked
 
-    def _client_as(self, token: Secret | None) -> PulsarClient:
+    def _client_as(self, token: Secret | None, own_tls: ssl.SSLContext | None = None) -> PulsarClient:
         return PulsarClient(
             self.options.pulsar,
             token=token,
-            tls=self._tls,
+            tls=own_tls or self._tls,
+            by_certificate=own_tls is not None and self.options.cert_file is not None,
             on_owner=self._ownership.noticed,
             outages=self._outages,
         )
 
-    def _admin_as(self, token: Secret | None) -> Admin:
+    def _admin_as(self, token: Secret | None, own_tls: ssl.SSLContext | None = None) -> Admin:
         address = self.options.admin or guess_admin(self.options.pulsar)
         hosts = [host.name for host in ServiceUrl.parse(self.options.pulsar).hosts]
-        return Admin(address, token=token, tls=self._tls, hosts=hosts)
+        return Admin(address, token=token, tls=own_tls or self._tls, hosts=hosts)
 
     def _storage_of(self, client: PulsarClient, admin: Admin, namespace: str) -> PulsarStorage:
         return PulsarStorage(
@@ -423,12 +426,20 @@ def _partitions(options: Options) -> type[Partition]:
 
 
 def _tls(options: Options) -> ssl.SSLContext:
-    """Make the one context of all connections to Pulsar: reading the authorities takes a while."""
-    try:
-        return ssl.create_default_context(cafile=None if options.ca_file is None else str(options.ca_file))
-    except (OSError, ssl.SSLError) as exc:
-        raise ConfigError(
-            f"{options.ca_file} is no file of certificates that can be read",
-            why=str(exc),
-            next="give a PEM file with the authority that signed Pulsar's certificate",
-        ) from exc
+    """Make the one context of connections for clients: reading the authorities takes a while."""
+    ca_file = None if options.ca_file is None else str(options.ca_file)
+    made = tls_context(ca_file=ca_file, cert_file=None, key_file=None, key_password=None)
+    return made or ssl.create_default_context()
+
+
+def _own_tls(options: Options) -> ssl.SSLContext | None:
+    """Make the context of the gateway's own connections, which show its certificate; None if it has none.
+
+    For clients it is not shown: Pulsar's admin API would take them for the gateway.
+    """
+    if options.cert_file is None:
+        return None
+    files = (options.ca_file, options.cert_file, options.key_file)
+    ca_file, cert_file, key_file = (None if path is None else str(path) for path in files)
+    password = None if options.key_password is None else options.key_password.reveal()
+    return tls_context(ca_file=ca_file, cert_file=cert_file, key_file=key_file, key_password=password)

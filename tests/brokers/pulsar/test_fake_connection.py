@@ -10,7 +10,7 @@ import pytest
 
 from penstock.brokers.pulsar import AccessMode, Options, PulsarClient
 from penstock.config.secret import Secret
-from penstock.errors import ClusterError, PenstockError, PulsarRefused, Unreachable, WireError
+from penstock.errors import ClusterError, PenstockError, PulsarDenied, PulsarRefused, Unreachable, WireError
 from penstock.wire.pulsar import MessageId, encode_command
 from penstock.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
@@ -41,7 +41,7 @@ B = BaseCommand
         (b"\x7f\xff\xff\xff", WireError),
         (b"\xff\xff\xff\xff", WireError),
         (encode_command(CommandSendError(producer_id=1, sequence_id=2, error=2, message="?")), Unreachable),
-        (encode_command(CommandError(request_id=NO_REQUEST, error=3, message="who?")), PulsarRefused),
+        (encode_command(CommandError(request_id=NO_REQUEST, error=3, message="who?")), PulsarDenied),
         (encode_command(CommandConnected(server_version="x", max_message_size=1 << 30)), ClusterError),
         (encode_command(CommandConnected(server_version="x"))[:-3], Unreachable),
     ],

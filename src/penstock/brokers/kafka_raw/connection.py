@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple, Self
 
+from penstock.brokers.conditions import tls_error
 from penstock.brokers.kafka_raw.address import Address
 from penstock.brokers.kafka_raw.answer import Answer
 from penstock.brokers.kafka_raw.answer_memory import AnswerMemory
 from penstock.brokers.kafka_raw.calls import Call
 from penstock.brokers.kafka_raw.refusal import refusal
 from penstock.brokers.kafka_raw.settings import Settings
-from penstock.errors import ClusterError, Unreachable, WireError
+from penstock.errors import Unreachable, WireError
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka.error_codes import ErrorCode
 
@@ -239,13 +240,10 @@ def _is_granted(size: int) -> bool:
 def _secured(sock: socket.socket, peer: Address, context: ssl.SSLContext) -> ssl.SSLSocket:
     try:
         return context.wrap_socket(sock, server_hostname=peer.host)
-    except ssl.SSLCertVerificationError as exc:
+    except ssl.SSLError as exc:
         sock.close()
-        raise ClusterError(
-            f"the certificate of {peer} is not trusted",
-            why=exc.verify_message,
-            next="give the authority that signed it (ca_file), or the host name that it is for",
-        ) from exc
+        error = tls_error(exc, where=str(peer))
+        raise (_unreachable(peer, exc) if isinstance(error, Unreachable) else error) from exc
     except (OSError, ValueError) as exc:
         sock.close()
         raise _unreachable(peer, exc) from exc

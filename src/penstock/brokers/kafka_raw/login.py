@@ -5,9 +5,10 @@ from __future__ import annotations
 from penstock.brokers.kafka_raw.answer import Answer
 from penstock.brokers.kafka_raw.calls import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from penstock.brokers.kafka_raw.connection import Connection
-from penstock.brokers.kafka_raw.refusal import check
+from penstock.brokers.kafka_raw.refusal import check, login_refusal
 from penstock.brokers.kafka_raw.scram import ScramClient
 from penstock.brokers.kafka_raw.settings import Settings
+from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.kafka.primitives import CLASSIC
 
 __all__ = ["log_in"]
@@ -45,15 +46,16 @@ def _authenticate(connection: Connection, settings: Settings, mechanism: str) ->
     username, password = settings.username or "", settings.password or ""
     if mechanism == "PLAIN":
         # RFC 4616: authorization id (none), authentication id, password.
-        _token(connection, f"\0{username}\0{password}".encode())
+        _token(connection, f"\0{username}\0{password}".encode(), password)
         return
     scram = ScramClient(mechanism, username, password)
-    server_first = _token(connection, scram.first())
-    scram.verify(_token(connection, scram.final(server_first)))
+    server_first = _token(connection, scram.first(), password)
+    scram.verify(_token(connection, scram.final(server_first), password))
 
 
-def _token(connection: Connection, token: bytes) -> bytes:
+def _token(connection: Connection, token: bytes, password: str) -> bytes:
     answer: Answer = connection.call(SASL_AUTHENTICATE, (CLASSIC.length(len(token)), token))
     code, message = answer.int16(), answer.nullable_string()
-    check(code, "the broker refused our login", where=str(connection.peer), why=message)
+    if code != ErrorCode.NONE:
+        raise login_refusal(code, password, where=str(connection.peer), why=message)
     return bytes(answer.bytes())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.errors import KafkaRefused, MessageTooLarge, ProducerFenced
+from penstock.brokers.conditions import Condition, condition_of_token, row_of
+from penstock.errors import KafkaDenied, KafkaRefused, MessageTooLarge, ProducerFenced
 from penstock.wire.kafka.error_codes import ErrorCode
 
-__all__ = ["check", "refusal"]
+__all__ = ["check", "login_refusal", "refusal"]
 
 _TYPES: Final[Mapping[int, type[KafkaRefused]]] = {
     ErrorCode.MESSAGE_TOO_LARGE: MessageTooLarge,
@@ -24,12 +25,6 @@ _NEXT: Final[Mapping[int, str]] = {
     ErrorCode.MESSAGE_TOO_LARGE: "send smaller batches, or raise max.message.bytes of the topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "send smaller batches, or raise segment.bytes of the topic",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or correct its name",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "give this user the right to the topic",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "give this user the right to the group",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "give this user the right to write idempotently",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "give this user the right to the transactional id",
-    ErrorCode.SASL_AUTHENTICATION_FAILED: "correct username and password",
-    ErrorCode.UNSUPPORTED_SASL_MECHANISM: "choose a mechanism that the broker has",
     ErrorCode.UNSUPPORTED_VERSION: "use another version of the broker, or another engine",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "stay within transaction.max.timeout.ms of the broker",
     ErrorCode.CONCURRENT_TRANSACTIONS: "look at the brokers, and at max.message.bytes of the topics",
@@ -59,6 +54,8 @@ def refusal(code: int, what: str, *, where: str | None = None, why: str | None =
     cannot fetch (error 4242)
     """
     known = ErrorCode(code) if code in _KNOWN else None
+    if known is not None and code in _DENIALS:
+        return _denial(known, _DENIALS[code], where, ": ".join(filter(None, (f"{what} ({known.name})", why))))
     kind = _TYPES.get(code, KafkaRefused)
     return kind(
         f"{what} ({known.name if known else f'error {code}'})",
@@ -70,6 +67,28 @@ def refusal(code: int, what: str, *, where: str | None = None, why: str | None =
     )
 
 
+def login_refusal(code: int, password: str, *, where: str, why: str | None) -> KafkaRefused:
+    """Make the error for a login that was refused; a gateway takes a token as the password."""
+    if code != ErrorCode.SASL_AUTHENTICATION_FAILED or not password.startswith(_TOKEN):
+        return refusal(code, "the broker refused our login", where=where, why=why)
+    condition, since = condition_of_token(password.removeprefix(_TOKEN))
+    return _denial(ErrorCode(code), condition, where, "; ".join(filter(None, (since, why))))
+
+
+def _denial(code: ErrorCode, condition: Condition, where: str | None, why: str) -> KafkaDenied:
+    row = row_of(condition)
+    return KafkaDenied(row.what, error_code=code, where=where, why=why or None, next=row.next)
+
+
+_TOKEN: Final = "token:"
+_DENIALS: Final[Mapping[int, Condition]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Condition.MISSING_RIGHT,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Condition.MISSING_RIGHT,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Condition.MISSING_RIGHT,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Condition.MISSING_RIGHT,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: Condition.WRONG_LOGIN,
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: Condition.WRONG_MECHANISM,
+}
 _KNOWN: Final = frozenset(int(code) for code in ErrorCode)
 
 

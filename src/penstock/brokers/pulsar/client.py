@@ -49,17 +49,21 @@ class PulsarClient:
         *,
         token: Secret | None = None,
         tls: ssl.SSLContext | None = None,
+        by_certificate: bool = False,
         options: Options | None = None,
         on_owner: Callable[[str, Broker], None] = lambda topic, broker: None,
         outages: Outages | None = None,
     ) -> None:
-        """`on_owner` hears of every lookup, also of those by which sessions find their way back.
+        """With `by_certificate` and no token, the certificate in `tls` says who we are.
+
+        `on_owner` hears of every lookup, also of those by which sessions find their way back.
 
         Clients that share `outages` log the outage of a broker once.
         """
         url = ServiceUrl.parse(service_url)
         self.options = options or Options()
-        credentials = None if token is None else Credentials("token", token)
+        credentials = Credentials("tls", Secret("")) if by_certificate else None
+        credentials = credentials if token is None else Credentials("token", token)
         self._pool = Pool(
             self.options,
             credentials=credentials,

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from penstock.brokers.pulsar.options import Options
-from penstock.brokers.pulsar.refusal import refusal
+from penstock.brokers.pulsar.refusal import login_refusal, refusal
 from penstock.brokers.pulsar.service_url import Broker
 from penstock.config.secret import Secret
 from penstock.errors import ClusterError, PenstockError, Unreachable, WireError
@@ -282,9 +282,13 @@ class Connection(asyncio.BufferedProtocol):
             self._requests[body.request_id].timer.cancel()
 
     def _on_error(self, body: Any) -> None:
-        error = refusal(body.error, body.message, where=self.where)
         request = self._requests.get(body.request_id)
-        _fail(self._connected if request is None else request.answer, error)
+        if request is not None:
+            _fail(request.answer, refusal(body.error, body.message, where=self.where))
+        else:
+            by_token = self._credentials is not None and self._credentials.method == "token"
+            shown = self._credentials.data.reveal() if self._credentials is not None and by_token else None
+            _fail(self._connected, login_refusal(body.error, body.message, shown, where=self.where))
 
     def _on_send_error(self, body: Any) -> None:
         producer = self.producers.get(body.producer_id)

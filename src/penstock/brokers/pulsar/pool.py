@@ -6,12 +6,13 @@ import asyncio
 import logging
 import ssl
 
+from penstock.brokers.conditions import tls_error
 from penstock.brokers.outage import Outages
 from penstock.brokers.pulsar.connection import Connection, Credentials
 from penstock.brokers.pulsar.options import Options
 from penstock.brokers.pulsar.service_url import Broker
 from penstock.brokers.pulsar.tasks import Tasks
-from penstock.errors import ClusterError, Unreachable
+from penstock.errors import Unreachable
 
 __all__ = ["Pool"]
 
@@ -98,12 +99,7 @@ class Pool:
                 lambda: connection, host.name, host.port, ssl=self._tls, server_hostname=name
             )
         except ssl.SSLError as exc:
-            raise ClusterError(
-                "no TLS with the broker",
-                where=connection.where,
-                why=str(exc),
-                next="name the authority that signed its certificate, or use pulsar:// if it serves no TLS",
-            ) from exc
+            raise tls_error(exc, where=connection.where) from exc
         # A name that cannot be one is a UnicodeError.
         except (OSError, UnicodeError) as exc:
             raise Unreachable(

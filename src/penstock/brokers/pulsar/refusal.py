@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from penstock.errors import AccessDenied, PenstockError, PulsarRefused, Unreachable, WireError
+from penstock.brokers.conditions import Condition, condition_of_token, row_of
+from penstock.errors import AccessDenied, PenstockError, PulsarDenied, PulsarRefused, Unreachable, WireError
 from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
-__all__ = ["FATAL_FOR_PRODUCERS", "Row", "is_denied", "is_retriable", "refusal"]
+__all__ = ["FATAL_FOR_PRODUCERS", "Row", "is_denied", "is_retriable", "login_refusal", "refusal"]
 
 
 class Row(NamedTuple):
@@ -18,15 +19,14 @@ class Row(NamedTuple):
     next: str | None = None
 
 
-_RIGHTS: Final = "give the role of this token the right to do it"
 _NOT_KNOWN: Final = Row(retriable=False)
 
 _ROWS: Final[Mapping[int, Row]] = {
     ServerError.UNKNOWN_ERROR: Row(retriable=True),
     ServerError.METADATA_ERROR: Row(retriable=True),
     ServerError.PERSISTENCE_ERROR: Row(retriable=True, next="look at the bookies: disk full, or too few"),
-    ServerError.AUTHENTICATION_ERROR: Row(retriable=False, next="correct the token"),
-    ServerError.AUTHORIZATION_ERROR: Row(retriable=False, next=_RIGHTS),
+    ServerError.AUTHENTICATION_ERROR: Row(retriable=False),
+    ServerError.AUTHORIZATION_ERROR: Row(retriable=False),
     ServerError.CONSUMER_BUSY: Row(retriable=False, next="close the other consumer of this subscription"),
     # Normal while a topic moves: the bundle is not served yet, the topic is closing.
     ServerError.SERVICE_NOT_READY: Row(retriable=True),
@@ -59,7 +59,10 @@ _ROWS: Final[Mapping[int, Row]] = {
 FATAL_FOR_PRODUCERS: Final = frozenset({ServerError.TOPIC_TERMINATED_ERROR, ServerError.PRODUCER_FENCED})
 """Answers to one entry that end the whole producer."""
 
-_DENIALS: Final = frozenset({ServerError.AUTHENTICATION_ERROR, ServerError.AUTHORIZATION_ERROR})
+_DENIALS: Final[Mapping[int, Condition]] = {
+    ServerError.AUTHENTICATION_ERROR: Condition.WRONG_TOKEN,
+    ServerError.AUTHORIZATION_ERROR: Condition.MISSING_RIGHT,
+}
 
 _MAX_REASON: Final = 2_000
 
@@ -74,6 +77,9 @@ def refusal(
     >>> print(refusal(77, "new"))
     Pulsar refused (error 77); new
     """
+    if server_error in _DENIALS:
+        why = ": ".join(filter(None, (what, message[:_MAX_REASON])))
+        return _denial(server_error, _DENIALS[server_error], where, why)
     row = _ROWS.get(server_error, _NOT_KNOWN)
     name = (
         ServerError.Name(server_error).lower().replace("_", " ")
@@ -87,6 +93,21 @@ def refusal(
         where=where,
         why=message[:_MAX_REASON] or None,
         next=row.next,
+    )
+
+
+def login_refusal(server_error: int, message: str, token: str | None, *, where: str) -> PulsarRefused:
+    """Make the error for a CONNECT that was refused; a token itself may say why."""
+    if server_error != ServerError.AUTHENTICATION_ERROR:
+        return refusal(server_error, message, where=where)
+    condition, since = condition_of_token(token)
+    return _denial(server_error, condition, where, "; ".join(filter(None, (since, message[:_MAX_REASON]))))
+
+
+def _denial(server_error: int, condition: Condition, where: str | None, why: str) -> PulsarDenied:
+    row = row_of(condition)
+    return PulsarDenied(
+        row.what, server_error=server_error, retriable=False, where=where, why=why or None, next=row.next
     )
 
 

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from penstock.brokers.conditions import START
 from penstock.brokers.rest import MAX_BYTES, MAX_REDIRECTS, Answer, Rest, public_tls
 from penstock.config.secret import Secret
 from penstock.errors import ClusterError, ConfigError, Unreachable
@@ -105,6 +106,9 @@ class AsyncRest(Rest):
             return self._headers
         return self._headers | {"Authorization": f"Bearer {self._token.reveal()}"}
 
+    def _authorization(self) -> str | None:
+        return None if self._token is None else f"Bearer {self._token.reveal()}"
+
     async def _receive(self, response: Any) -> Answer:
         raw = bytearray()
         async for chunk in response.aiter_bytes():
@@ -113,7 +117,9 @@ class AsyncRest(Rest):
                 raise ClusterError(f"{self.name} answered more than {MAX_BYTES} bytes", where=self.address)
         answer = Answer(response.status_code, _parse(raw))
         if answer.status in _NOBODY:
-            raise Unreachable(f"{self.name} is not serving", where=self.address, why=answer.reason)
+            raise Unreachable(
+                f"{self.name} is not serving", where=self.address, why=answer.reason, next=START
+            )
         if answer.status >= _SERVER_ERROR:
             raise self.refuse(f"{response.request.method} {response.request.url.path}", answer)
         return answer

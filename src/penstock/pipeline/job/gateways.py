@@ -83,6 +83,8 @@ def own_gateway(pulsar: Connection, namespace: str) -> Iterator[Connection]:
             admin_url=pulsar.admin,
             token_file=token_file,
             ca_file=pulsar.security.ca_file,
+            cert_file=pulsar.security.cert_file,
+            key_file=pulsar.security.key_file,
         )
         with Gateway(remote, options=(*_FLAGS, "--groups-namespace", namespace)) as gateway:
             address = gateway.bootstrap
