@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from penstock.brokers.conditions import Condition, made
 from penstock.brokers.kafka_offsets import KafkaOffsets, Offsets
 from penstock.contract.credentials import Client, Connection, options, reveal
 from penstock.errors import ClusterError, PipelineError
@@ -133,7 +134,11 @@ def _topics(source: Source, stage: Stage) -> Mapping[str, set[str]]:
 
 def _require(client: KafkaOffsets, server: str, topics: list[str]) -> Collection[str]:
     """Give all topics of a cluster; those that are needed must be among them."""
-    there = client.cluster(topics).topics
+    cluster = client.cluster(topics)
+    there, hidden = cluster.topics, [topic for topic in topics if topic in cluster.hidden]
+    if hidden:
+        why = f"topic {', '.join(hidden)}: it may not be seen"
+        raise made(Condition.MISSING_RIGHT, where=client.address, why=why)
     missing = [topic for topic in topics if topic not in there]
     if missing:
         raise PipelineError(
