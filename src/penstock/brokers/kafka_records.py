@@ -234,8 +234,6 @@ def publish(
     extra["message.max.bytes"] = _MAX_BYTES
     contact = Contact("Producer", {**options, **extra}, name="Kafka")
     contact.require()
-    from confluent_kafka import KafkaException
-
     producer = contact.client
     written, failed = 0, list[Any]()
 
@@ -248,26 +246,40 @@ def publish(
         if on_sent is not None:
             on_sent()
 
-    for record in records:
-        if failed:
-            break
-        if record is None:
-            producer.poll(_BETWEEN_RECORDS)
-            continue
-        try:
-            _produce(producer, record, delivered, patience)
-        except (KafkaException, SystemError) as exc:
-            failed.append(_fatal(exc))
-    try:
-        waiting = producer.flush(patience)
-    except (KafkaException, SystemError) as exc:
-        raise contact.error("a record", _fatal(exc), what=f"only {written} records were written") from exc
+    waiting = _sent(producer, records, delivered, failed, patience)
     what = f"only {written} records were written"
     if failed:
         raise contact.error("a record", failed[0], what=what)
     if waiting:
         raise Unreachable(what, where=contact.address, why=f"no answer in {patience:g} s", next=START)
     return written
+
+
+def _sent(
+    producer: Any,
+    records: Iterable[KafkaRecord | None],
+    delivered: Callable[[Any, Any], None],
+    failed: list[Any],
+    patience: float,
+) -> int:
+    """Send records until one has failed, and wait for receipts; gives for how many there is none."""
+    from confluent_kafka import KafkaException
+
+    for record in records:
+        if failed:
+            break
+        try:
+            if record is None:
+                producer.poll(_BETWEEN_RECORDS)
+            else:
+                _produce(producer, record, delivered, patience)
+        except (KafkaException, SystemError) as exc:
+            failed.append(_fatal(exc))
+    try:
+        return int(producer.flush(patience))
+    except (KafkaException, SystemError) as exc:
+        failed.append(_fatal(exc))
+        return 0
 
 
 def _fatal(exc: BaseException) -> Any:
