@@ -278,7 +278,7 @@ def _sent(
     try:
         return int(producer.flush(patience))
     except (KafkaException, SystemError) as exc:
-        failed.append(_fatal(exc))
+        failed.insert(0, _fatal(exc))  # the cause: what was queued is only purged for its sake
         return 0
 
 

@@ -194,9 +194,7 @@ def command(
     if apis:
         return _print_apis()
     output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)
-    from penstock.cli.gateway_limits import limited
     from penstock.gateway.groups.group import Limits as GroupLimits
-    from penstock.gateway.life import run
 
     options = replace(
         _cluster(pulsar, admin, pulsar_token_file, pulsar_ca_file, (pulsar_cert_file, pulsar_key_file)),
@@ -220,8 +218,15 @@ def command(
         cursor_period=cursor_period,
         adopt_cursors=adopt_cursors,
     )
+    _serve(options, limit or [])
+
+
+def _serve(options: Options, limits: list[str]) -> None:
+    from penstock.cli.gateway_limits import limited
+    from penstock.gateway.life import run
+
     _refuse_unused_certificate(options)
-    run(limited(options, limit or []))
+    run(limited(options, limits))
 
 
 def _print_apis() -> None:
