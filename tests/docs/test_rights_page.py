@@ -22,8 +22,11 @@ from confluent_kafka.admin import (
 
 from penstock.brokers.kafka_admin import KafkaAdmin
 from penstock.brokers.kafka_records import publish, scan
+from penstock.brokers.rest import Rest
+from penstock.brokers.tls import tls_context
 from penstock.cli.app import main
 from penstock.embedded.kafka import Kafka
+from penstock.embedded.pulsar import Pulsar
 from penstock.record import KafkaRecord
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -48,6 +51,19 @@ class Right(NamedTuple):
     kind: ResourceType
     name: str
     operation: AclOperation
+
+
+ON_PULSAR = {
+    "publish": ["publish", "stream", "--type", "t", "--data", "{}"],
+    "tail": ["tail", "stream", "--from", "beginning", "--until-end"],
+    "doctor": ["doctor"],
+}
+
+
+def permissions() -> dict[str, list[str]]:
+    """Read the table for Pulsar: | verb | permissions |."""
+    text = PAGE.read_text(encoding="utf-8").partition("## Pulsar")[2]
+    return {verb: words.split(", ") for verb, words in re.findall(r"^\| `(.+?)` \| (.+?) \|$", text, re.M)}
 
 
 def rows() -> dict[str, list[Right]]:
@@ -193,3 +209,51 @@ def test_a_verb_runs_with_the_rights_of_its_row(
     assert code == 0, said.out + said.err
     if verb.startswith("run"):
         assert all(list(scan(secured_kafka.client_options(), f"{prefix}-{name}")) for name in ("out", "dead"))
+
+
+@pytest.fixture(scope="module")
+def tenant(secured_pulsar: Pulsar) -> Iterator[tuple[str, Rest]]:
+    """Make a tenant with a namespace and a topic, and give a client that may do everything."""
+    tls = tls_context(ca_file=str(secured_pulsar.ca_file), cert_file=None, key_file=None, key_password=None)
+    token = f"Bearer {secured_pulsar.token()}"
+    rest = Rest(f"{secured_pulsar.admin_url}/admin/v2", name="p", authorization=token, tls=tls)
+    name = f"r{uuid.uuid4().hex[:8]}"
+    assert rest.call("PUT", f"/tenants/{name}", {"adminRoles": [], "allowedClusters": ["standalone"]}).ok
+    assert rest.call("PUT", f"/namespaces/{name}/shop", {}).ok
+    assert rest.call("PUT", f"/persistent/{name}/shop/stream/partitions", 1).ok
+    yield name, rest
+    rest.close()
+
+
+@pytest.mark.parametrize("verb", ON_PULSAR)
+def test_a_verb_runs_with_the_permissions_of_its_row(
+    verb: str,
+    tenant: tuple[str, Rest],
+    secured_pulsar: Pulsar,
+    isolated_home: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert permissions().keys() == ON_PULSAR.keys()
+    name, rest = tenant
+    role = f"role-{uuid.uuid4().hex[:6]}"
+    (isolated_home / ".git").mkdir()
+    binding = {"pulsar": {"namespace": "shop", "persistence": "persistent"}}
+    channel = {"address": "stream", "servers": [{"$ref": "#/servers/p"}], "bindings": binding}
+    host = secured_pulsar.service_url.partition("://")[2]
+    contract = {
+        "asyncapi": "3.0.0",
+        "info": {"title": "t", "version": "1"},
+        "servers": {"p": {"host": host, "protocol": "pulsar+ssl", "bindings": {"pulsar": {"tenant": name}}}},
+        "channels": {"stream": channel},
+    }
+    security = {"token": secured_pulsar.token(role), "ca_file": str(secured_pulsar.ca_file)}
+    server = {"address": secured_pulsar.service_url, "admin": secured_pulsar.admin_url, "security": security}
+    settings = {"context": "c", "contexts": {"c": {"servers": {"p": server}}}}
+    for file, content in (("asyncapi", contract), ("penstock", settings)):
+        (isolated_home / f"{file}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    assert main(ON_PULSAR[verb]) == 1
+    assert "may not do this" in " ".join("".join(capsys.readouterr()).split())
+    assert rest.call("POST", f"/namespaces/{name}/shop/permissions/{role}", permissions()[verb]).ok
+    code = main(ON_PULSAR[verb])
+    said = capsys.readouterr()
+    assert code == 0, said.out + said.err

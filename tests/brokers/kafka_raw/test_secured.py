@@ -47,7 +47,7 @@ def test_records_are_written_and_read_over_tls(
     [
         ({"sasl.password": "wrong-hunter2"}, "refused our login"),
         ({"sasl.mechanism": "SCRAM-SHA-256"}, "does not log in by SCRAM-SHA-256"),
-        ({"ssl.ca.location": None}, "not trusted"),
+        ({"ssl.ca.location": None}, "not signed by an authority"),
     ],
 )
 def test_a_login_that_fails_is_told_at_once(
