@@ -60,7 +60,7 @@ def test_a_reader_that_was_being_opened_does_not_outlive_the_partition(run: Any,
         world.topic.subscribing.set()
         [outcome] = await asyncio.gather(reading, return_exceptions=True)
         assert isinstance(outcome, asyncio.CancelledError if cancelled else ApiError)
-        assert (world.topic.attached, budget.share) == (0, 8 << 20)
+        assert (world.topic.attached, budget.share) == (0, 12 << 20)
         assert not partition._tails
 
     run(main)
