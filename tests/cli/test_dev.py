@@ -223,6 +223,7 @@ def test_servers_that_no_context_can_name_are_ended(
     monkeypatch.setattr(supervisor, "up", lambda options: supervisor.State(pid=1, ready=True))
     monkeypatch.setattr(supervisor, "down", lambda: ended.append(True))
     monkeypatch.setattr(dev_module, "write_context", write)
+    supervisor.home().mkdir(parents=True)  # as the real one does
     assert main(["dev", "up", "kafka"]) == 143
     assert ended == [True]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Coroutine, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -75,8 +76,8 @@ class Client(asyncio.BufferedProtocol):
         """The bytes that are here of a request that has begun to come."""
         self._rate = FrameRate(bytes_per_second=self._limits.frame_bytes_per_second)
         self._rate_timer: asyncio.TimerHandle | None = None
-        self._moved = asyncio.Event()
-        """Set when an answer has gone or the client reads again: a request may have its turn now."""
+        self._turns: deque[asyncio.Future[None]] = deque()
+        """Of the requests that wait for those before them, in their order; only the first can be next."""
         self.tasks: set[asyncio.Task[None]] = set()
         """What ends with the connection: everything but Produce, which is stored whether heard or not."""
         self.peer = "?"
@@ -164,7 +165,7 @@ class Client(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client reads again."""
         self._output.resume()
-        self._moved.set()
+        self._wake()
         self.regulate()
 
     # What we do
@@ -299,9 +300,25 @@ class Client(asyncio.BufferedProtocol):
 
     async def _its_turn(self, slot: Slot) -> None:
         """Wait until all before it are answered and read."""
-        while not (self._connection.is_first(slot) and self._output.is_writable):
-            self._moved.clear()
-            await self._moved.wait()
+        if self._may_be_served(slot):
+            return
+        turn = self._loop.create_future()
+        self._turns.append(turn)
+        await turn
+        while not self._may_be_served(slot):
+            turn = self._loop.create_future()
+            self._turns.appendleft(turn)
+            await turn
+
+    def _may_be_served(self, slot: Slot) -> bool:
+        return self._connection.is_first(slot) and self._output.is_writable
+
+    def _wake(self) -> None:
+        """An answer has gone, or the client reads again: the first that waits may have its turn now."""
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():
+                return turn.set_result(None)
 
     async def _serve(self, slot: Slot) -> None:
         header, started = slot.header, time.perf_counter()
@@ -421,7 +438,8 @@ class Client(asyncio.BufferedProtocol):
     def _write(self, pieces: Sequence[Buffer]) -> None:
         if pieces:
             self._output.write(pieces)
-        self._moved.set()
+        if self._turns:
+            self._wake()
         self._active = time.monotonic()
         if not self._reading:
             self.regulate()
