@@ -74,8 +74,11 @@ def _trained(options: Sequence[str]) -> None:
     end_java()
 
 
-def end_java() -> bool:
-    """End the Java of a Spark session that was stopped, and wait until it has written what it records."""
+def end_java(*, kill: bool = False) -> bool:
+    """End the Java of a Spark session that was stopped, and wait until it has written what it records.
+
+    `kill` ends it at once; nothing is written then. Says whether it has ended by itself.
+    """
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -84,6 +87,8 @@ def end_java() -> bool:
     SparkContext._gateway = SparkContext._jvm = None
     # Java ends when nobody holds its standard input, and writes the file then.
     gateway.proc.stdin.close()
+    if kill:
+        gateway.proc.kill()
     try:
         return bool(gateway.proc.wait(_SECONDS) == 0)
     except subprocess.TimeoutExpired:

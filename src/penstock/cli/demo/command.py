@@ -75,21 +75,24 @@ def _started(stack: Stack, stages: Stages) -> Iterator[SparkSession]:
     archive = classes.archive()
     recording = archive.record()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-demo") as pool:
-        with stages.measured("servers and Spark"), output.progress(_STARTING):
-            spark = pool.submit(spark_session, "penstock demo", java_options=recording or archive.use())
-            try:
-                stack.start()
-            finally:
-                wait([spark])
+        spark = pool.submit(spark_session, "penstock demo", java_options=recording or archive.use())
         try:
+            with stages.measured("servers and Spark"), output.progress(_STARTING):
+                stack.start()
+                wait([spark])
             yield spark.result()
+        except BaseException:
+            # Nobody waits for what makes the next start quick.
+            recording = ()
+            raise
         finally:
             text = "stopping, and storing what makes the next start quick" if recording else "stopping"
             with stages.measured("stopping"), output.progress(text):
+                wait([spark])
                 ending = pool.submit(stack.close)
                 if spark.exception() is None:
                     spark.result().stop()
-                    ended = classes.end_java()
+                    ended = classes.end_java(kill=not recording)
                     if recording:
                         archive.keep(has_ended_well=ended)
                 ending.result()

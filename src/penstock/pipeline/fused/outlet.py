@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.kafka_raw.producer import Producer
 from penstock.brokers.kafka_raw.transaction import TransactionalProducer
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, ProducerFenced
 from penstock.pipeline.fused.mark import Mark
 from penstock.pipeline.fused.work import TRANSACTION_SECONDS, Work
 
@@ -91,10 +91,15 @@ class Exact:
         self._begun = False
 
     def close(self) -> None:
-        """Abort what is open: the broker would do it only after the time-out of the transaction."""
+        """Abort what is open: the broker would do it only after the time-out of the transaction.
+
+        Raises ProducerFenced if somebody else has the id: a broker may have told that in other words before.
+        """
         try:
             if self._begun:
                 self._producer.abort()
+        except ProducerFenced:
+            raise
         except PenstockError as exc:
             # Who takes the id over aborts it too; what went wrong before is the better story.
             _log.warning("a transaction of group %s is left to its time-out: %s", self._work.group, exc)
