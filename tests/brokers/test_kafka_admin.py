@@ -208,7 +208,7 @@ def test_credentials_that_are_wrong(secured_kafka: Kafka, change: dict[str, str]
     with pytest.raises(ClusterError, match=word) as refused:
         admin.cluster()
     assert not isinstance(refused.value, Unreachable)
-    assert "credentials" in (refused.value.next or "")
+    assert "of this server in the context" in (refused.value.next or "")
     assert "wr0ng" not in str(refused.value)
 
 

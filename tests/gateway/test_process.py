@@ -182,7 +182,7 @@ def test_requests_are_logged_at_debug(start: type) -> None:
     bootstrap = process.said(r"Kafka clients on (\S+);")[1]
     AdminClient({"bootstrap.servers": bootstrap, "client.id": "me", "log_level": 0}).list_topics(timeout=20)
     process.said(
-        r"DEBUG penstock.gateway: request peer=\S+.* client=me id=\d+ api=Metadata version=\d+ in=\d+"
+        r"DEBUG penstock.gateway.clients: request peer=\S+.* client=me id=\d+ api=Metadata version=\d+ in=\d+"
     )
 
 

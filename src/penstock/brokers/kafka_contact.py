@@ -193,7 +193,8 @@ class Contact:
 
     def _tls_error(self, said: str) -> ClusterError:
         """Say why there is no TLS: librdkafka says the same of every certificate, so we look ourselves."""
-        files = {key: self._options.get(option) for key, option in _TLS_FILES.items()}
+        # An empty name is for librdkafka the same as none.
+        files = {key: self._options.get(option) or None for key, option in _TLS_FILES.items()}
         context = tls_context(**files) or ssl.create_default_context()
         for host, port in parse_addresses(self.address):
             found = tls_probe(host, port, context, where=self.address)

@@ -242,7 +242,7 @@ def test_a_broker_that_restarts_loses_nothing_and_an_exact_engine_repeats_nothin
     assert not once or len(found) == len(set(found))
 
 
-@pytest.mark.parametrize("engine", ["fused", "loop"])
+@pytest.mark.parametrize("engine", [pytest.param("fused", marks=pytest.mark.soak), "loop"])
 def test_a_job_goes_on_when_its_broker_was_away_for_longer_than_it_waits(
     project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str
 ) -> None:

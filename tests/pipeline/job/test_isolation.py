@@ -18,7 +18,7 @@ from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.record import KafkaRecord
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(600)]
 
 
 def record(number: int) -> KafkaRecord:
