@@ -23,6 +23,7 @@ __all__ = ["Admin", "Creation", "EntryHead", "EntryIndex"]
 
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
+_DENIED: Final = frozenset({401, 403})
 _INDEX: Final = "x-pulsar-broker-entry-metadata-index"
 _COUNT: Final = "x-pulsar-num-batch-message"
 _MARKER: Final = "x-pulsar-marker-type"
@@ -101,13 +102,16 @@ class Admin:
 
     async def create_namespace(self, namespace: str) -> None:
         """Create `tenant/namespace`, if it is not there; a role that may use one need not be able to."""
-        # What every role of a namespace may ask; its policies are for administrators of the tenant.
-        found, _ = await self._rest.ask("GET", f"/persistent/{quote(namespace)}/partitioned")
-        if found.ok:
-            return
         answer, _ = await self._rest.ask("PUT", f"/namespaces/{quote(namespace)}", {})
-        if answer.status != _CONFLICT:
-            self._accepted(f"namespace {namespace}", answer)
+        if answer.status == _CONFLICT:
+            return
+        if answer.status in _DENIED:
+            # What every role of a namespace may ask. Not before: of a namespace that is not there a broker
+            # remembers bundles that it will not have.
+            found, _ = await self._rest.ask("GET", f"/persistent/{quote(namespace)}/partitioned")
+            if found.ok:
+                return
+        self._accepted(f"namespace {namespace}", answer)
 
     async def namespace_retention(self, namespace: str) -> Mapping[str, int] | None:
         """Read the retention of `tenant/namespace`; None if it has none of its own."""

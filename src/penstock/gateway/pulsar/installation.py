@@ -31,10 +31,10 @@ async def find_cluster_id(admin: Admin, namespace: str) -> str:
     Only that one needs the right to create topics.
     """
     topic = f"persistent://{namespace}/{_TOPIC}"
+    await admin.create_namespace(namespace)
     known = (await admin.properties(topic) or {}).get(_PROPERTY)
     if known is not None and is_cluster_id(known):
         return known
-    await admin.create_namespace(namespace)
     chosen = new_cluster_id()
     if await admin.create_partitioned_topic(topic, 1, {_PROPERTY: chosen}) is Creation.CREATED:
         await admin.set_policy(topic, "inactiveTopicPolicies", _STAYS)
