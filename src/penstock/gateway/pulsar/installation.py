@@ -7,10 +7,11 @@ to the topic.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from penstock.brokers.pulsar import Admin, Creation
-from penstock.errors import ClusterError
+from penstock.errors import AccessDenied, ClusterError
 from penstock.gateway.cluster_id import is_cluster_id, new_cluster_id
 
 __all__ = ["find_cluster_id"]
@@ -31,7 +32,9 @@ async def find_cluster_id(admin: Admin, namespace: str) -> str:
     Only that one needs the right to create topics.
     """
     topic = f"persistent://{namespace}/{_TOPIC}"
-    await admin.create_namespace(namespace)
+    with contextlib.suppress(AccessDenied):
+        # Who may not create it may still read what is there.
+        await admin.create_namespace(namespace)
     known = (await admin.properties(topic) or {}).get(_PROPERTY)
     if known is not None and is_cluster_id(known):
         return known
