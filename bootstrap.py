@@ -34,7 +34,8 @@ def main(folder: Path, *, jars: bool) -> None:
     if not (3, 11) <= sys.version_info < (3, 14):
         raise SystemExit("Penstock needs Python 3.11 to 3.13; run make PYTHON=python3.12")
     began = time.monotonic()
-    venv.create(folder, with_pip=True)
+    # As `python -m venv` makes it; one that is there already is brought up to date.
+    venv.create(folder, with_pip=True, symlinks=True)
     python = folder / "bin" / "python"
     with told("fetching uv, and what PySpark is built with"):
         pip(python, BUILDERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -66,3 +67,18 @@ def test_pip_installs_where_uv_cannot(bootstrap: ModuleType, monkeypatch: pytest
     assert by_uv[0] == "venv/bin/uv"
     assert {"--require-hashes", "--no-build-isolation-package"} <= set(by_uv)
     assert {"pip", "--require-hashes", "--no-build-isolation"} <= set(by_pip)
+
+
+def test_an_environment_that_is_there_is_brought_up_to_date(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed: list[list[str]] = []
+    monkeypatch.setattr(bootstrap, "pip", lambda python, names, *flags, **how: True)
+    monkeypatch.setattr(bootstrap, "by_uv", lambda python, names: installed.append(sorted(names)))
+    monkeypatch.setattr(bootstrap, "run", lambda command, **how: True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    for _ in range(2):
+        bootstrap.main(tmp_path / "venv", jars=False)
+    assert installed[0] == sorted(bootstrap.SPARK)
+    assert len(installed) == 4
+    assert (tmp_path / "venv" / "bin" / "python").exists()
