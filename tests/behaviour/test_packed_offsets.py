@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.embedded.pulsar import Pulsar
+from penstock.gateway.mapping import OnUndecodable
 from penstock.gateway.pulsar.packed import PENSTOCK
 from penstock.gateway.pulsar.packed_partition import PackedPartition
 from penstock.wire.pulsar import MessageId
@@ -248,7 +249,7 @@ def test_a_batch_with_too_many_records_is_split(
 def test_an_entry_of_others_with_too_many_messages(
     world: World, batch: Any, records: Any, placeholders: bool
 ) -> None:
-    world.restart(placeholders=placeholders)
+    world.restart(on_undecodable=OnUndecodable.PLACEHOLDER if placeholders else OnUndecodable.FAIL)
     topic = world.wire.create()
     world.write(topic, [b"x"] * (MOST + 1), batched=True, most=MOST + 1)
     after = world.wire.produce(topic, batch([{"value": b"after"}])).base_offset

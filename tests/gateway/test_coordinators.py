@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.brokers.pulsar import Host
-from penstock.errors import ApiError, ClusterError, ConfigError, PulsarRefused
+from penstock.errors import AccessDenied, ApiError, ClusterError, ConfigError, PulsarRefused
 from penstock.gateway.groups import pacing
 from penstock.gateway.groups.placing import node_of, partition_of
 from penstock.gateway.groups.schemas import Commit, OffsetKey, Record, offset_record
@@ -258,6 +258,104 @@ def test_time_that_opening_a_log_takes_counts_as_reading(monkeypatch: pytest.Mon
                 await asyncio.sleep(0.01)
         assert all(log.closed for log in scene.opened[:4]), "fenced while they were read"
         assert len(scene.opened) == 8
+
+    run(monkeypatch, work)
+
+
+class Admin:
+    """Creates topics and keeps policies; refuses from a number of changes on."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.made: dict[str, int] = {}
+        self.policies: dict[tuple[str, str], Any] = {}
+        self.denies_reading = False
+
+    def _change(self) -> None:
+        if not self.left:
+            raise ClusterError("refused")
+        self.left -= 1
+
+    async def create_namespace(self, namespace: str) -> None:
+        return
+
+    async def partitioned_topics(self, namespace: str) -> tuple[str, ...]:
+        return tuple(topic for topic, partitions in self.made.items() if partitions)
+
+    async def topics(self, namespace: str) -> tuple[str, ...]:
+        return tuple(self.made)
+
+    async def create_topic(self, topic: str, partitions: int = 0) -> None:
+        self._change()
+        self.made[topic] = partitions
+
+    async def policy(self, topic: str, name: str) -> Any:
+        if self.denies_reading:
+            raise AccessDenied("may not read policies")
+        return self.policies.get((topic, name))
+
+    async def set_policy(self, topic: str, name: str, value: Any) -> None:
+        self._change()
+        self.policies[topic, name] = value
+
+    async def partitions(self, topic: str) -> int:
+        return self.made[topic]
+
+
+@pytest.mark.parametrize("changes", range(5))
+def test_a_start_that_ended_in_the_middle_is_completed_by_the_next(changes: int) -> None:
+    """Without its retention Pulsar removes what is in the offsets topic, and nobody would notice before."""
+
+    async def work() -> None:
+        admin: Any = Admin()
+        admin.left = changes
+        with pytest.raises(ClusterError):
+            await PulsarGroups(admin, admin)._make_topics()
+        admin.left = 100
+        await PulsarGroups(admin, admin)._make_topics()
+        offsets = "persistent://public/__kafka/__consumer_offsets"
+        assert admin.policies[offsets, "retention"]["retentionTimeInMinutes"] == -1
+        assert admin.policies[offsets, "compactionThreshold"] > 0
+
+    asyncio.run(work())
+
+
+def test_policies_that_an_operator_has_chosen_stay_and_a_role_that_may_not_read_them_starts() -> None:
+    async def work() -> None:
+        admin: Any = Admin()
+        admin.left = 100
+        await PulsarGroups(admin, admin)._make_topics()
+        offsets = "persistent://public/__kafka/__consumer_offsets"
+        admin.policies[offsets, "retention"] = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        admin.policies[offsets, "compactionThreshold"] = 0
+        admin.left = 0
+        await PulsarGroups(admin, admin)._make_topics()
+        admin.denies_reading = True
+        await PulsarGroups(admin, admin)._make_topics()
+
+    asyncio.run(work())
+
+
+def test_a_shard_that_failed_while_it_was_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member whose time was over may write before the last group is read."""
+
+    async def work(scene: Scene) -> None:
+        load, failures = Shard.load, [ClusterError("lost")]
+
+        async def fails_once(self: Shard, records: Sequence[Record]) -> None:
+            await load(self, records)
+            if failures:
+                self._fail(failures.pop())
+
+        monkeypatch.setattr(Shard, "load", fails_once)
+        monkeypatch.setattr(coordinators, "_RETRY", 0.0)
+        await scene.beat()
+        for _ in range(10):
+            await asyncio.sleep(0)
+            scene.now += 0.1
+            await scene.beat()
+        assert len(scene.groups._led) == 4
+        assert not any(shard.closed for shard, _ in scene.groups._led.values())
 
     run(monkeypatch, work)
 

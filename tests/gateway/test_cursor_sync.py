@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -13,7 +13,7 @@ import pytest
 
 from penstock.brokers.pulsar.admin import EntryIndex
 from penstock.brokers.pulsar.consumer import FirstUnread
-from penstock.errors import ApiError, ClusterError, Unreachable
+from penstock.errors import ApiError, ClusterError, InternalError, PenstockError, Unreachable, WireError
 from penstock.gateway.groups.group import Limits
 from penstock.gateway.groups.requests import Identity, JoinRequest
 from penstock.gateway.groups.schemas import Commit, Record
@@ -325,6 +325,27 @@ def test_a_pulsar_that_is_away_is_tried_again() -> None:
         assert scene.cursor.entry == 3
 
     run(work)
+
+
+@pytest.mark.parametrize("error", [WireError("no entry"), InternalError("a conversion failed")])
+def test_a_partition_that_cannot_be_read_holds_up_no_other(error: PenstockError) -> None:
+    async def work(scene: Scene) -> None:
+        async def name(topic: str, partition: int) -> str:
+            if topic == "bad":
+                raise error
+            return TOPIC
+
+        scene.home = replace(scene.home, pulsar_name=name)
+        for offset in (15, 30):
+            # As many partitions as are done together come before the good one.
+            for partition in range(10):
+                bad = {("bad", partition): Commit(offset=offset, committed_at=1)}
+                await scene.shard.commit(GROUP, Identity(), bad)
+            await scene.commit(offset)
+            await scene.sync()
+            assert (scene.cursor.entry, scene.cursor.inside) == divmod(offset, SIZE)
+
+    run(work, moves=100.0)
 
 
 @pytest.mark.parametrize("adopt", [False, True])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from penstock.errors import ApiError, Unreachable
+from penstock.errors import ApiError, Unreachable, WireError
 from penstock.gateway.pulsar.names import Names
 from penstock.gateway.pulsar.packed_partition import PackedPartition
 from penstock.gateway.pulsar.storage import PulsarStorage
@@ -130,6 +130,30 @@ def test_a_partition_that_cannot_be_opened_lets_nothing_later_be_the_first(run: 
         assert await codes_of(begin(storage, batch(1, b"b"))) == [OUT_OF_ORDER]
         assert await codes_of(begin(storage, batch(0, b"a")), begin(storage, batch(1, b"b"))) == [0, 0]
         assert pulsar.values(FULL) == [b"a", b"b"]
+
+    run(work)
+
+
+def test_a_broker_that_talks_nonsense_is_asked_again_by_the_client(run: Any) -> None:
+    """The connection that failed is the gateway's own; the client has done nothing wrong."""
+
+    async def work(pulsar: Any, storage: PulsarStorage) -> None:
+        asks, lists = pulsar.policy, pulsar.partitions
+
+        async def nonsense(*_: Any, **__: Any) -> Any:
+            raise WireError("a frame of -1 bytes")
+
+        pulsar.policy = nonsense
+        assert await codes_of(begin(storage, batch(0, b"a"))) == [NOT_LEADER]
+        with pytest.raises(ApiError) as caught:
+            await storage.read("t", 0, 0, 1000)
+        assert caught.value.error_code == NOT_LEADER
+        pulsar.policy, pulsar.partitions = asks, nonsense
+        assert (await storage.topics.get("t")) is not None
+        with pytest.raises(ApiError) as caught:
+            await storage.topics.get("unknown")
+        assert caught.value.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        pulsar.partitions = lists
 
     run(work)
 

@@ -7,10 +7,12 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 
 from penstock.gateway import memory
 from penstock.gateway.client_log import RateLimit
 from penstock.gateway.client_log import log as client_log
+from penstock.gateway.open_files import fitting
 from penstock.gateway.process import Gateway, Options
 
 __all__ = ["run"]
@@ -21,6 +23,7 @@ log = logging.getLogger("penstock.gateway")
 def run(options: Options) -> None:
     """Serve until SIGTERM or SIGHUP; SIGINT ends it as an interruption. A second signal does not wait."""
     memory.keep_what_is_freed()
+    options = replace(options, limits=fitting(options.limits))
     limit = RateLimit()
     client_log.addFilter(limit)
     try:

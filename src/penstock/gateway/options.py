@@ -12,6 +12,7 @@ from penstock.gateway.entrance import Listener
 from penstock.gateway.groups.group import Limits as GroupLimits
 from penstock.gateway.handler import Settings
 from penstock.gateway.limits import Limits
+from penstock.gateway.mapping import OnUndecodable
 from penstock.gateway.pulsar.coordinators import NAMESPACE, PARTITIONS
 from penstock.gateway.pulsar.cursor_sync import PERIOD
 from penstock.gateway.pulsar.retention import KAFKA_HOURS
@@ -49,8 +50,7 @@ class Options:
     max_principals: int = 1000
     metrics: Host | None = None
     default_namespace: str = "public/default"
-    placeholders: bool = False
-    """Whether an entry that cannot be decoded becomes a placeholder instead of an error."""
+    on_undecodable: OnUndecodable = OnUndecodable.FAIL
     packed: bool = False
     """Whether offsets are packed message ids, for brokers without the index."""
     auto_create: bool = True

@@ -229,7 +229,7 @@ class Gateway:
                 default_namespace=namespace,
                 own_namespaces=frozenset({NAMESPACE, self.options.groups_namespace}),
             ),
-            placeholders=self.options.placeholders,
+            on_undecodable=self.options.on_undecodable,
             partitions=_partitions(self.options),
             read_ahead=self._read_ahead,
             undecodable=self._undecodable,

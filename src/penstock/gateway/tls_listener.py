@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import ssl
 from functools import partial
@@ -17,13 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.pulsar.tasks import Tasks, watched
 from penstock.gateway.client import Client
+from penstock.gateway.client_log import log
 
 if TYPE_CHECKING:
     from penstock.gateway.server import Server
 
 __all__ = ["TlsListener"]
-
-log = logging.getLogger("penstock.gateway")
 
 _BACKLOG: Final = 100
 _ACCEPT_AGAIN: Final = 0.5

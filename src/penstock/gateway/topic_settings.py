@@ -16,7 +16,7 @@ from typing import Final
 from penstock.errors import ApiError
 from penstock.wire.kafka import ErrorCode
 
-__all__ = ["TOPIC_SETTINGS", "Kind", "TopicSetting", "appended", "check_setting", "subtracted"]
+__all__ = ["MAX_INT", "TOPIC_SETTINGS", "Kind", "TopicSetting", "appended", "check_setting", "subtracted"]
 
 MAX_INT: Final = (1 << 31) - 1
 MAX_LONG: Final = (1 << 63) - 1

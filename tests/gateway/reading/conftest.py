@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from penstock.brokers.pulsar import Options, Reader
-from penstock.brokers.pulsar.admin import EntryHead, EntryIndex
+from penstock.brokers.pulsar.admin import EntryHead, EntryIndex, NoEntry
 from penstock.brokers.pulsar.message_ids import from_wire, to_wire
 from penstock.brokers.pulsar.session import Cluster
 from penstock.errors import ClusterError
+from penstock.gateway.mapping import OnUndecodable
 from penstock.gateway.pulsar.partition import Partition
 from penstock.wire.kernels import crc32c
 from penstock.wire.pulsar import EARLIEST, LATEST, Message, MessageId, decode_command
@@ -289,7 +290,7 @@ class FakeTopic:
                     is_hidden=entry.is_hidden,
                     is_held_back=entry not in self._stable(),
                 )
-        raise ClusterError(f"there is no entry {place}")
+        raise NoEntry(f"there is no entry {place}")
 
     async def entry_index(self, topic: str, place: MessageId) -> EntryIndex | None:
         return (await self.entry_head(topic, place)).index
@@ -342,7 +343,7 @@ class World:
     opened: list[Partition] = field(default_factory=list)
 
     def partition(self, kind: type[Partition] = Partition, **options: Any) -> Partition:
-        options = {"max_batch_bytes": 5 << 20, "placeholders": False} | options
+        options = {"max_batch_bytes": 5 << 20, "on_undecodable": OnUndecodable.FAIL} | options
         made = kind(self.topic, self.topic, TOPIC, **options)  # type: ignore[arg-type]
         self.opened.append(made)
         return made

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import ApiError, ClusterError, Unreachable
-from penstock.gateway.mapping import Reason, Undecodable
+from penstock.gateway.mapping import OnUndecodable, Reason, Undecodable
 from penstock.gateway.ports import EARLIEST, LATEST, MAX_TIMESTAMP, Found
 from penstock.gateway.pulsar.newest import place_before_end
 from penstock.gateway.pulsar.packed import PENSTOCK
@@ -43,6 +43,37 @@ async def read(partition: Partition, offset: int) -> list[tuple[int, int]]:
 
 
 # The ends
+
+
+@pytest.mark.parametrize("kind", [Partition, PackedPartition])
+def test_the_ends_stay_where_they_are_while_entries_cannot_be_read(
+    run: Any, monkeypatch: pytest.MonkeyPatch, kind: type[Partition]
+) -> None:
+    """A client whose offset is outside of the log resets it, and misses records or reads all again."""
+
+    async def main(world: Any) -> None:
+        for _ in range(3):
+            world.topic.write(b"a", b"b")
+        world.topic.roll()
+        world.topic.write(b"a", b"b")
+        there = world.partition(kind)
+        ends = await there.find(EARLIEST), await there.find(LATEST)
+
+        async def away(topic: str, place: MessageId) -> Any:
+            raise ClusterError("pulsar refused: entry", why="Message: Bookie handle is not available")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.topic, "entry_head", away)
+            for partition in (there, world.partition(kind)):
+                with pytest.raises(ClusterError):
+                    await partition.find(LATEST)
+                with pytest.raises(ClusterError):
+                    await partition.fresh_start()
+                with pytest.raises(ClusterError):
+                    await partition.read(ends[1].offset, 1000)
+        assert (await there.find(EARLIEST), await there.find(LATEST)) == ends
+
+    run(main)
 
 
 def test_the_ends_of_an_empty_topic_and_of_one_that_was_emptied(run: Any) -> None:
@@ -255,7 +286,7 @@ def test_a_placeholder_for_each_message_that_cannot_be_read(run: Any, write: Any
         write(world.topic)
         world.topic.write(b"b")
         counts: Counter[str] = Counter()
-        partition = world.partition(undecodable=counts, placeholders=True)
+        partition = world.partition(undecodable=counts, on_undecodable=OnUndecodable.PLACEHOLDER)
         assert await read(partition, 0) == [(0, 1), (1, 2), (3, 1)]
         assert counts == {CASES[write]: 1}
         data = (await partition.read(1, 1 << 20)).batches[0]
@@ -272,13 +303,44 @@ def test_the_pieces_of_a_large_message(run: Any) -> None:
             metadata = MessageMetadata(chunk_id=piece, num_chunks_from_msg=3, total_chunk_msg_size=9)
             world.topic.store(metadata, b"xyz")
         world.topic.write(b"a")
-        strict, lenient = world.partition(), world.partition(placeholders=True)
+        strict, lenient = world.partition(), world.partition(on_undecodable=OnUndecodable.PLACEHOLDER)
         with pytest.raises(ApiError, match=r"offset 2 cannot be read .*piece 3 of 3"):
             # The holes before it are given first.
             await read(strict, 0)
             await read(strict, 2)
         found = [(base, count) for base, count in await read(lenient, 0) if count]
         assert found == [(2, 1), (3, 1)]
+
+    run(main)
+
+
+def test_skipped_messages_are_holes_and_counted(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def main(world: Any) -> None:
+        world.topic.write(b"a")
+        for piece in range(3):
+            metadata = MessageMetadata(chunk_id=piece, num_chunks_from_msg=3, total_chunk_msg_size=9)
+            world.topic.store(metadata, b"xyz")
+        encrypted(world.topic)
+        world.topic.write(b"b")
+        counts: Counter[str] = Counter()
+        partition = world.partition(undecodable=counts, on_undecodable=OnUndecodable.SKIP)
+        found = await read(partition, 0)
+        assert [(base, count) for base, count in found if count] == [(0, 1), (6, 1)]
+        assert counts == {"chunked": 1, "encrypted": 1}
+        assert [line for line in caplog.messages if "offset=3 skipped (chunked: piece 3 of 3" in line]
+        # At the end of a log, too, clients come to its end.
+        encrypted(world.topic)
+        assert [(base, count) for base, count in await read(partition, 7)] == [(7, 0)]
+        assert (await partition.find(LATEST)).offset == 9
+
+    run(main)
+
+
+def test_what_may_be_lost_data_is_never_skipped(run: Any) -> None:
+    async def main(world: Any) -> None:
+        corrupt(world.topic)
+        with pytest.raises(ApiError, match="seek to 2"):
+            await read(world.partition(on_undecodable=OnUndecodable.SKIP), 0)
 
     run(main)
 

@@ -29,6 +29,20 @@ def test_gateways_that_start_together_and_later_agree(fake: Any) -> None:
     assert stays["deleteWhileInactive"] is False
 
 
+def test_a_start_that_ended_before_the_policy_was_set_is_completed_by_the_next(
+    fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_: Any) -> None:
+        raise ClusterError("pulsar refused: it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fake, "set_policy", lost)
+        with pytest.raises(ClusterError):
+            cluster_ids(fake)
+    cluster_ids(fake)
+    assert fake.policies[f"persistent://{NAMESPACE}/__cluster", "inactiveTopicPolicies"]
+
+
 def test_installations_differ(fake: Any) -> None:
     assert cluster_ids(fake).isdisjoint(cluster_ids(fake, namespace="public/other"))
     assert cluster_ids(fake).isdisjoint(cluster_ids(type(fake)()))

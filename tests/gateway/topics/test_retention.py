@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import ClusterError
+from penstock.errors import ApiError, ClusterError
 from penstock.gateway.ports import NewTopic, TopicConfig
 from penstock.gateway.pulsar.topics import PulsarTopics
+from penstock.wire.kafka import ErrorCode
 
 FULL = "persistent://public/default/orders"
 WEEK_MS = str(7 * 24 * 3600 * 1000)
@@ -80,6 +81,111 @@ def test_a_setting_that_is_taken_back_leaves_a_week(fake: Any, topics_on: OnPuls
         assert (await topics.configs("orders"))["retention.ms"] == TopicConfig(WEEK_MS, is_set=False)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("setting", ["retention.ms", "retention.bytes"])
+def test_a_setting_that_the_topic_was_made_with_leaves_a_week_when_it_is_taken_back(
+    fake: Any, topics_on: OnPulsar, setting: str
+) -> None:
+    keeps(fake, 0, 0)
+
+    async def main() -> None:
+        topics = topics_on(fake, retention_hours=168)
+        await topics.create(NewTopic(name="orders", partitions=1, configs={setting: "10000000"}))
+        assert (await topics.configs("orders"))[setting] == TopicConfig("10000000", is_set=True)
+        await topics.configure("orders", {setting: None})
+        assert fake.policies[FULL, "retention"] == {TIME: 10080, SIZE: -1}
+
+    asyncio.run(main())
+
+
+def test_a_setting_without_a_value_is_refused_when_a_topic_is_made(fake: Any, topics_on: OnPulsar) -> None:
+    keeps(fake, 0, 0)
+
+    async def main() -> None:
+        configs: dict[str, Any] = {"retention.ms": None}
+        with pytest.raises(ApiError) as caught:
+            await topics_on(fake, retention_hours=168).create(
+                NewTopic(name="orders", partitions=1, configs=configs)
+            )
+        assert caught.value.error_code == ErrorCode.INVALID_CONFIG
+
+    asyncio.run(main())
+    assert fake.topics_ == {}
+
+
+@pytest.mark.parametrize("former", [{TIME: 10080, SIZE: -1}, {TIME: 1, SIZE: 1}])
+def test_the_policy_of_a_former_topic_of_the_name_decides_nothing(
+    fake: Any, topics_on: OnPulsar, former: Mapping[str, int]
+) -> None:
+    """Pulsar gives the policies of a topic that was deleted for a moment after it is made again."""
+    keeps(fake, 0, 0)
+    fake.policies[FULL, "retention"] = former
+
+    async def main() -> None:
+        topics = topics_on(fake, retention_hours=168)
+        written: dict[str, Any] = {}
+        set_policy = fake.set_policy
+
+        async def note(topic: str, name: str, value: Any) -> None:
+            written[topic] = value
+            await set_policy(topic, name, value)
+
+        fake.set_policy = note
+        await make(topics)
+        await topics.create(NewTopic(name="other", partitions=1, configs={}))
+        assert written == dict.fromkeys((FULL, FULL.replace("orders", "other")), {TIME: 10080, SIZE: -1})
+
+    asyncio.run(main())
+
+
+def test_what_was_given_counts_before_pulsar_tells_it(fake: Any, topics_on: OnPulsar) -> None:
+    keeps(fake, 60, 512)
+
+    async def main() -> None:
+        topics = topics_on(fake, retention_hours=168)
+        await make(topics)
+        fake.policies.clear()  # Pulsar gives the former value of a policy for a moment
+        await topics.configure("orders", {"retention.bytes": "1048576"})
+        assert fake.policies[FULL, "retention"] == {TIME: 10080, SIZE: 1}
+
+    asyncio.run(main())
+
+
+def test_a_client_that_goes_away_leaves_a_whole_topic(fake: Any, topics_on: OnPulsar) -> None:
+    """Others may write to it from the moment it is there: what they wrote must not be deleted with it."""
+    keeps(fake, 0, 0)
+
+    async def main() -> None:
+        topics = topics_on(fake, retention_hours=168)
+        begun, may_go_on, set_policy = asyncio.Event(), asyncio.Event(), fake.set_policy
+
+        async def slow(topic: str, name: str, value: Any) -> None:
+            begun.set()
+            await may_go_on.wait()
+            await set_policy(topic, name, value)
+
+        fake.set_policy = slow
+        creating = asyncio.create_task(make(topics))
+        await begun.wait()
+        creating.cancel()
+        await asyncio.wait([creating])
+        may_go_on.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert FULL in fake.topics_
+        assert fake.policies[FULL, "retention"] == {TIME: 10080, SIZE: -1}
+
+    asyncio.run(main())
+
+
+def test_a_retention_that_pulsar_cannot_count_is_without_limit(fake: Any, topics_on: OnPulsar) -> None:
+    """Clients write Long.MAX_VALUE for ever; Pulsar counts minutes and MiB in 32 bits, and seconds too."""
+    longest = str((1 << 63) - 1)
+    made = make(topics_on(fake), retention_ms=longest, retention_bytes=longest)
+    found = asyncio.run(made)
+    assert fake.policies[FULL, "retention"] == {TIME: -1, SIZE: -1}
+    assert found["retention.ms"] == TopicConfig(longest, is_set=True)
 
 
 def test_a_policy_that_somebody_else_has_set_since_is_told(fake: Any, topics_on: OnPulsar) -> None:

@@ -4,7 +4,7 @@
 |--------------|-------------------------------------------------------------------------------------|
 | produce      | `batch_to_entry`: a produced RecordBatch to a PulsarBatch, ready for `send_frame`    |
 | fetch        | `entry_to_batch`: an Entry to a KafkaBatch or a verdict; `placeholder`, `hole` |
-| undecodable  | `Undecodable`, `Reason`: chunked, encrypted, corrupt, marker, unnumbered            |
+| undecodable  | `Undecodable`, `Reason`: chunked, encrypted, corrupt, marker, unnumbered; `OnUndecodable` |
 | escape       | headers that are not text, as properties                                            |
 | to_pulsar    | the kernel below `produce`                                                          |
 | to_kafka     | the kernel below `fetch`                                                            |
@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from penstock.gateway.mapping.fetch import KafkaBatch, entry_to_batch, hole, placeholder
 from penstock.gateway.mapping.produce import DEFAULT_HEADROOM, PulsarBatch, batch_to_entry
-from penstock.gateway.mapping.undecodable import Reason, Undecodable
+from penstock.gateway.mapping.undecodable import OnUndecodable, Reason, Undecodable
 
 __all__ = [
     "DEFAULT_HEADROOM",
     "KafkaBatch",
+    "OnUndecodable",
     "PulsarBatch",
     "Reason",
     "Undecodable",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
-__all__ = ["Reason", "Undecodable"]
+__all__ = ["OnUndecodable", "Reason", "Undecodable"]
 
 
 class Reason(Enum):
@@ -16,6 +16,25 @@ class Reason(Enum):
     ENCRYPTED = "encrypted"
     CORRUPT = "corrupt"
     UNNUMBERED = "unnumbered"
+
+
+class OnUndecodable(StrEnum):
+    """What becomes of an entry that cannot be decoded."""
+
+    FAIL = "fail"
+    """The fetch is answered with an error that names the offset to seek past."""
+    PLACEHOLDER = "placeholder"
+    """Each message is a record with the reason in a header."""
+    SKIP = "skip"
+    """Chunked and encrypted messages leave a hole; anything else fails, as it may be data that is lost."""
+
+    def skips(self, reason: Reason) -> bool:
+        """Return whether a message is left out that Pulsar's own consumers can read and Kafka's cannot.
+
+        >>> OnUndecodable.SKIP.skips(Reason.CHUNK), OnUndecodable.SKIP.skips(Reason.CORRUPT)
+        (True, False)
+        """
+        return self is OnUndecodable.SKIP and reason in (Reason.CHUNK, Reason.ENCRYPTED)
 
 
 @dataclass(frozen=True, slots=True)

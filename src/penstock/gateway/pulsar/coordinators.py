@@ -14,8 +14,9 @@ from typing import Final
 
 from penstock.brokers.pulsar import Admin, Host, PulsarClient
 from penstock.brokers.pulsar.tasks import Tasks
-from penstock.errors import ApiError, ClusterError, PenstockError
+from penstock.errors import AccessDenied, ApiError, ClusterError, PenstockError
 from penstock.gateway.groups.group import Limits
+from penstock.gateway.groups.group_store import elsewhere
 from penstock.gateway.groups.placing import node_of, partition_of
 from penstock.gateway.groups.schemas import Record
 from penstock.gateway.groups.shard import Shard
@@ -146,13 +147,25 @@ class PulsarGroups:
         known = await self._admin.partitioned_topics(self._namespace)
         if self._topic not in known:
             await self._make(self._topic, self.partitions)
-            await self._admin.set_policy(self._topic, "retention", _KEEP)
-            await self._admin.set_policy(self._topic, "compactionThreshold", _COMPACT_FROM)
+        await self._complete_policies()
         if gateways not in await self._admin.topics(self._namespace):
             await self._make(gateways, 0)
             await self._admin.set_policy(gateways, "retention", _KEEP_NOTHING)
         # Another gateway may have been started with another number: the topic decides.
         self.partitions = await self._client.partitions(self._topic)
+
+    async def _complete_policies(self) -> None:
+        """Set the policies of the offsets topic that it does not have.
+
+        The gateway that made it may have ended before it set them. Without retention Pulsar removes offsets.
+        """
+        for name, value in (("retention", _KEEP), ("compactionThreshold", _COMPACT_FROM)):
+            try:
+                if await self._admin.policy(self._topic, name) is None:
+                    await self._admin.set_policy(self._topic, name, value)
+            except AccessDenied as exc:
+                log.info("the policies of the offsets topic are not for this role: %s", exc)
+                return
 
     async def _make(self, topic: str, partitions: int) -> None:
         try:
@@ -267,6 +280,9 @@ class PulsarGroups:
             if asyncio.get_running_loop().time() - began > _PROVE_AFTER:
                 # Long enough for others to have taken it: what was read may be what was once.
                 await kept.append([self._mark()])
+            if shard.closed:
+                # A timer of a group that was read first has written, and failed.
+                raise elsewhere()
         except PenstockError as exc:
             log.warning("partition %d of the groups was lost while it was read: %s", partition, exc)
             shard.close()

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.brokers.pulsar.tasks import Tasks
-from penstock.errors import ApiError, ClusterError, PenstockError
+from penstock.errors import ApiError, PenstockError
 from penstock.gateway.groups.offset_table import CursorId
 from penstock.gateway.groups.offsets import Place
 from penstock.gateway.groups.requests import Identity
@@ -191,7 +191,8 @@ class CursorSync:
             await work(await home.pulsar_name(*place), subjects)
             for subject in subjects:
                 self._missing.pop((subject.shard, subject.key), None)
-        except (ApiError, ClusterError) as exc:
+        except PenstockError as exc:
+            # Whatever it is, also bytes that make no sense: the other partitions have their turn.
             log.debug("the cursors of %s partition %d stay behind: %s", *place, exc)
             if not await self._is_gone(home, place, subjects) and work == self._move:
                 for subject in subjects:
@@ -272,7 +273,7 @@ class CursorSync:
         try:
             if not await home.is_gone(*place):
                 return False
-        except (ApiError, ClusterError):
+        except PenstockError:
             return False
         now = time.monotonic()
         for subject in subjects:

@@ -13,8 +13,14 @@ from typing import Final, NamedTuple
 
 from penstock.brokers.pulsar import Delivery
 from penstock.errors import WireError
-from penstock.gateway.mapping import KafkaBatch, Undecodable, entry_to_batch, placeholder
-from penstock.gateway.mapping.undecodable import Reason
+from penstock.gateway.mapping import (
+    KafkaBatch,
+    OnUndecodable,
+    Reason,
+    Undecodable,
+    entry_to_batch,
+    placeholder,
+)
 from penstock.gateway.pulsar.numbering import Numbering
 from penstock.gateway.pulsar.offset_index import OffsetIndex
 from penstock.wire.pulsar import Entry, MessageId
@@ -66,7 +72,7 @@ class Converter:
         *,
         offset: int,
         limit: int,
-        placeholders: bool,
+        on_undecodable: OnUndecodable,
         undecodable: Counter[str],
         numbering: Numbering,
         index: OffsetIndex | None,
@@ -76,7 +82,7 @@ class Converter:
         self.came = time.monotonic()
         """When it came, at first when reading began."""
         self._limit = limit
-        self._placeholders = placeholders
+        self._placeholders = on_undecodable is OnUndecodable.PLACEHOLDER
         self._undecodable = undecodable
         self._numbering = numbering
         self._index = index

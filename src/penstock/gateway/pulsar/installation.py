@@ -18,6 +18,7 @@ __all__ = ["find_cluster_id"]
 
 _TOPIC: Final = "__cluster"
 _PROPERTY: Final = "penstock.kafka.cluster-id"
+_INACTIVE: Final = "inactiveTopicPolicies"
 _STAYS: Final = {
     "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
     "maxInactiveDurationSeconds": 60,
@@ -37,10 +38,11 @@ async def find_cluster_id(admin: Admin, namespace: str) -> str:
         await admin.create_namespace(namespace)
     known = (await admin.properties(topic) or {}).get(_PROPERTY)
     if known is not None and is_cluster_id(known):
+        await _let_stay(admin, topic)
         return known
     chosen = new_cluster_id()
     if await admin.create_partitioned_topic(topic, 1, {_PROPERTY: chosen}) is Creation.CREATED:
-        await admin.set_policy(topic, "inactiveTopicPolicies", _STAYS)
+        await admin.set_policy(topic, _INACTIVE, _STAYS)
         return chosen
     found = (await admin.properties(topic) or {}).get(_PROPERTY)
     if found is None or not is_cluster_id(found):
@@ -50,3 +52,10 @@ async def find_cluster_id(admin: Admin, namespace: str) -> str:
             next="delete the topic; a gateway that starts makes it again, with another cluster id",
         )
     return found
+
+
+async def _let_stay(admin: Admin, topic: str) -> None:
+    """Set the policy if the gateway that made the topic has ended before it did; who may not leaves it."""
+    with contextlib.suppress(AccessDenied):
+        if await admin.policy(topic, _INACTIVE) is None:
+            await admin.set_policy(topic, _INACTIVE, _STAYS)

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock.brokers.pulsar import Admin, PulsarClient
-from penstock.brokers.pulsar.admin import EntryHead
-from penstock.errors import ClusterError, Unreachable
+from penstock.brokers.pulsar.admin import EntryHead, NoEntry
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.wire.pulsar import LATEST, MessageId
 
@@ -91,14 +90,15 @@ class LogEnd:
             await reader.close()
 
     async def head(self, place: MessageId) -> EntryHead | None:
-        """Read the head of an entry; None if it is not there, because it was removed or never written."""
+        """Read the head of an entry; None if it is not there, because it was removed or never written.
+
+        Raises ClusterError for one that cannot be read now: a log does not end before it.
+        """
         if place.entry_id < 0:
             return None
         try:
             found = await self._admin.entry_head(self._topic, place)
-        except Unreachable:
-            raise
-        except ClusterError:
+        except NoEntry:
             return None
         return found if self._has_offset(found) else None
 

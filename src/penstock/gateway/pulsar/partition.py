@@ -12,7 +12,7 @@ from typing import Any, Final
 from penstock.brokers.pulsar import Admin, PulsarClient
 from penstock.brokers.pulsar.tasks import watched
 from penstock.errors import ApiError, PenstockError
-from penstock.gateway.mapping import KafkaBatch, PulsarBatch
+from penstock.gateway.mapping import KafkaBatch, OnUndecodable, PulsarBatch
 from penstock.gateway.ports import EARLIEST, LATEST, MAX_TIMESTAMP, Appended, Found, Slice
 from penstock.gateway.pulsar.log_end import LogEnd
 from penstock.gateway.pulsar.names import refuse_own
@@ -57,7 +57,7 @@ class Partition:
         topic: str,
         *,
         max_batch_bytes: int,
-        placeholders: bool,
+        on_undecodable: OnUndecodable,
         undecodable: Counter[str] | None = None,
         read_ahead: ReadAhead | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class Partition:
         self._admin = admin
         self._topic = topic
         self._limit = max_batch_bytes
-        self._placeholders = placeholders
+        self._on_undecodable = on_undecodable
         self._undecodable = undecodable
         self.counter = self._counter = self._numbering.counter()
         self._end = self._end_kind(client, admin, topic, self._counter)
@@ -308,7 +308,7 @@ class Partition:
         tail = Tail(
             offset=offset,
             limit=self._limit,
-            placeholders=self._placeholders,
+            on_undecodable=self._on_undecodable,
             compacted=self.compacted,
             undecodable=self._undecodable,
             numbering=self._numbering,
@@ -441,7 +441,7 @@ class Partition:
         tail = Tail(
             offset=start,
             limit=self._limit,
-            placeholders=True,
+            on_undecodable=OnUndecodable.PLACEHOLDER,
             compacted=True,
             numbering=self._numbering,
             facts=self,

@@ -7,13 +7,13 @@ records for a shorter time gets a policy of its own, and a property that says th
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.brokers.pulsar import Admin
 from penstock.errors import PenstockError
+from penstock.gateway.client_log import log
 from penstock.gateway.pulsar.topic_policies import (
     DEFAULT_RETENTION_PROPERTY,
     NO_RETENTION,
@@ -22,8 +22,6 @@ from penstock.gateway.pulsar.topic_policies import (
 )
 
 __all__ = ["KAFKA_HOURS", "DefaultRetention", "keeps_nothing", "longer"]
-
-log = logging.getLogger("penstock.gateway")
 
 KAFKA_HOURS: Final = 168
 """Kafka's log.retention.hours."""
@@ -42,27 +40,33 @@ class DefaultRetention:
         self._known: dict[str, tuple[Mapping[str, int], float]] = {}
         """What holds in a namespace, and when that was asked for."""
 
-    async def apply(self, topic: str) -> None:
-        """Let a topic that has no policy of its own yet keep records long enough.
+    async def apply(self, topic: str, *, is_set: bool = False) -> Mapping[str, int] | None:
+        """Let a topic that was just made keep records long enough; give the policy, if it needs one.
 
+        With `is_set` its client has set a retention: the policy is only noted, for when that is taken back.
         A topic is not refused because its role may not set policies; that is logged.
         """
         if not self._minutes:
-            return
+            return None
         try:
-            now = await self._effective(topic)
-            wanted = longer(now, self._minutes)
+            wanted = longer(await self._effective(topic), self._minutes)
             if wanted is not None:
-                await self._admin.set_policy(topic, RETENTION, wanted)
+                if not is_set:
+                    await self._admin.set_policy(topic, RETENTION, wanted)
                 await self._admin.set_properties(topic, {DEFAULT_RETENTION_PROPERTY: retention_text(wanted)})
         except PenstockError as exc:
             log.warning("%s keeps records only as long as its namespace does: %s", topic, exc)
+            return None
+        return wanted
 
     async def _effective(self, topic: str) -> Mapping[str, int]:
         namespace = topic.rpartition("/")[0]
         known = self._known.get(namespace)
         if known is not None and self._clock() - known[1] < _VALID_FOR:
             return known[0]
+        if await self._admin.policy(topic, RETENTION) is not None:
+            # Of a former topic of this name: it goes in a moment, and says nothing about the namespace.
+            return NO_RETENTION
         found = await self._admin.policy(topic, RETENTION, applied=True) or NO_RETENTION
         self._known[namespace] = (found, self._clock())
         return found

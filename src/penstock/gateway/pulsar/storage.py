@@ -13,7 +13,8 @@ from typing import Final
 
 from penstock.brokers.pulsar import Admin, PulsarClient, is_denied
 from penstock.brokers.pulsar.tasks import Tasks, watched
-from penstock.errors import ApiError, ClusterError, PenstockError
+from penstock.errors import ApiError, ClusterError, PenstockError, RecordsError, WireError
+from penstock.gateway.mapping import OnUndecodable
 from penstock.gateway.ports import Appended, Found, Node, Slice, Topic
 from penstock.gateway.pulsar.leaders import Leaders
 from penstock.gateway.pulsar.names import Names, refuse_own
@@ -46,6 +47,11 @@ def _told_as(code: ErrorCode) -> Iterator[None]:
         if is_denied(exc):
             raise denied(exc) from exc
         raise ApiError(str(exc), error_code=code) from exc
+    except RecordsError:
+        raise
+    except WireError as exc:
+        # Of the broker: it ended our connection to it, and not the client's to us.
+        raise ApiError(str(exc), error_code=code) from exc
 
 
 class PulsarStorage:
@@ -60,7 +66,7 @@ class PulsarStorage:
         node_id: int = 1,
         advertised: Mapping[str, tuple[str, int]] | None = None,
         max_batch_bytes: int = 5 * 1024 * 1024,
-        placeholders: bool = False,
+        on_undecodable: OnUndecodable = OnUndecodable.FAIL,
         partitions: type[Partition] = Partition,
         read_ahead: ReadAhead | None = None,
         undecodable: Counter[str] | None = None,
@@ -81,7 +87,7 @@ class PulsarStorage:
         self._client = client
         self._admin = admin
         self._max_batch_bytes = max_batch_bytes
-        self._placeholders = placeholders
+        self._on_undecodable = on_undecodable
         self._kind = partitions
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._leaders = leaders
@@ -255,7 +261,7 @@ class PulsarStorage:
             self._admin,
             place.partition(index),
             max_batch_bytes=self._max_batch_bytes,
-            placeholders=self._placeholders,
+            on_undecodable=self._on_undecodable,
             undecodable=self.undecodable,
             read_ahead=self.read_ahead,
         )

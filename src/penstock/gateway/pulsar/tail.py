@@ -20,8 +20,8 @@ from typing import Final, Protocol
 from penstock.brokers.pulsar import PulsarClient, Reader
 from penstock.brokers.pulsar.tasks import watched
 from penstock.errors import ApiError, ClusterError, InternalError, PenstockError, PulsarRefused, WireError
-from penstock.gateway.mapping import KafkaBatch, hole
-from penstock.gateway.mapping.undecodable import Reason
+from penstock.gateway.client_log import log as client_log
+from penstock.gateway.mapping import KafkaBatch, OnUndecodable, Reason, hole
 from penstock.gateway.pulsar.entry_conversion import Converter, Gap, Item, Unsure, size_of
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.offset_index import OffsetIndex
@@ -57,7 +57,7 @@ class Tail:
         *,
         offset: int,
         limit: int,
-        placeholders: bool,
+        on_undecodable: OnUndecodable,
         compacted: bool = False,
         undecodable: Counter[str] | None = None,
         numbering: Numbering = BY_INDEX,
@@ -74,6 +74,7 @@ class Tail:
         """When it was last looked whether the log has more offsets than records to give."""
         self.waiting = 0
         """How many wait for something to come."""
+        self._on_undecodable = on_undecodable
         self._compacted = compacted
         self._numbering = numbering
         self._facts = facts
@@ -81,7 +82,7 @@ class Tail:
         self._converter = Converter(
             offset=offset,
             limit=limit,
-            placeholders=placeholders,
+            on_undecodable=on_undecodable,
             undecodable=self._undecodable,
             numbering=numbering,
             index=index,
@@ -94,6 +95,7 @@ class Tail:
         self._error: PenstockError | None = None
         self._ended = False
         self._reader: Reader[Item] | None = None
+        self._topic = ""
         self._ledger = -1
         """Of the entry that was taken last, at first of the one at which reading begins."""
         self._doubt: asyncio.Task[None] | None = None
@@ -103,6 +105,7 @@ class Tail:
         self, client: PulsarClient, topic: str, place: MessageId, *, read_bytes: int | None = None
     ) -> None:
         """Begin to read at the entry that holds our offset, or before it."""
+        self._topic = topic
         self._ledger = place.ledger_id
         self._share = read_bytes or self._share
         self._reader = await client.reader(
@@ -346,14 +349,16 @@ class Tail:
         self._counted += counted
 
     def _skip(self, gap: Gap) -> None:
-        """Pass by what is not ours, or lies before our offset; anything else stands in the way."""
+        """Pass by what is not ours, is to be skipped or lies before our offset; else raise Stuck."""
         verdict = gap.verdict
         if not verdict.may_leave_hole and (gap.next_offset < 0 or gap.next_offset > self.end):
             self._undecodable[verdict.reason.value] += 1
-            raise Stuck(
-                f"offset {self.end} cannot be read ({verdict}); seek {_past(gap)}",
-                error_code=ErrorCode.CORRUPT_MESSAGE,
-            )
+            if not self._on_undecodable.skips(verdict.reason):
+                raise Stuck(
+                    f"offset {self.end} cannot be read ({verdict}); seek {_past(gap)}",
+                    error_code=ErrorCode.CORRUPT_MESSAGE,
+                )
+            client_log.warning("topic=%s offset=%d skipped (%s)", self._topic, gap.base_offset, verdict)
         self.pass_by(gap.next_offset)
 
 

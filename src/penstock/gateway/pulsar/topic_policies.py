@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.gateway.ports import TopicConfig
-from penstock.gateway.topic_settings import TOPIC_SETTINGS, list_of
+from penstock.gateway.topic_settings import MAX_INT, TOPIC_SETTINGS, list_of
 
 __all__ = [
     "COMPACTION",
@@ -37,6 +37,8 @@ MESSAGE_SIZE: Final = "maxMessageSize"
 POLICIES: Final = (RETENTION, COMPACTION, MESSAGE_SIZE)
 _MINUTE_MS: Final = 60_000
 _MEBIBYTE: Final = 1 << 20
+_MOST_MINUTES: Final = MAX_INT // 60
+"""68 years: a broker compares a retention with the backlog quota in seconds, with 32 bits."""
 _TIME, _SIZE = "retentionTimeInMinutes", "retentionSizeInMB"
 NO_RETENTION: Final[Mapping[str, int]] = {_TIME: 0, _SIZE: 0}
 """Pulsar's default: what every subscription has acknowledged goes at once."""
@@ -56,9 +58,13 @@ class _Mapped:
         return int(policy if self.part is None else policy[self.part])
 
 
-def _in_units(text: str, unit: int) -> int:
-    """Count whole units, rounded up; at least one, because Pulsar takes 0 for nothing at all."""
-    return -1 if int(text) < 0 else max(1, -(-int(text) // unit))
+def _in_units(text: str, unit: int, most: int) -> int:
+    """Count whole units, rounded up; at least one, because Pulsar takes 0 for nothing at all.
+
+    More than Pulsar can count is without limit: clients write the largest number for that, too.
+    """
+    count = max(1, -(-int(text) // unit))
+    return -1 if int(text) < 0 or count > most else count
 
 
 def _from_units(count: int, unit: int) -> str:
@@ -69,11 +75,14 @@ _MAPPED: Final[Mapping[str, _Mapped]] = {
     "retention.ms": _Mapped(
         RETENTION,
         _TIME,
-        lambda text: _in_units(text, _MINUTE_MS),
+        lambda text: _in_units(text, _MINUTE_MS, _MOST_MINUTES),
         lambda count: _from_units(count, _MINUTE_MS),
     ),
     "retention.bytes": _Mapped(
-        RETENTION, _SIZE, lambda text: _in_units(text, _MEBIBYTE), lambda count: _from_units(count, _MEBIBYTE)
+        RETENTION,
+        _SIZE,
+        lambda text: _in_units(text, _MEBIBYTE, MAX_INT),
+        lambda count: _from_units(count, _MEBIBYTE),
     ),
     "cleanup.policy": _Mapped(
         COMPACTION,

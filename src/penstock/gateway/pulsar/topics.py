@@ -15,6 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from penstock.brokers.pulsar import Admin, Creation, PulsarClient, is_denied
+from penstock.brokers.pulsar.tasks import Tasks
 from penstock.errors import (
     AccessDenied,
     ApiError,
@@ -22,6 +23,7 @@ from penstock.errors import (
     PenstockError,
     PulsarRefused,
     Unreachable,
+    WireError,
 )
 from penstock.gateway.concurrency import gather_limited
 from penstock.gateway.ports import NewTopic, Topic, TopicConfig
@@ -109,6 +111,7 @@ class PulsarTopics:
         self._listed_at = -_LIST_SECONDS
         self._written: dict[tuple[str, str], tuple[Any, float]] = {}
         """The policies that were written a moment ago, and when."""
+        self._tasks = Tasks()
         self._ids.watch(self._changed)
 
     def _changed(self, full_name: str) -> None:
@@ -231,7 +234,7 @@ class PulsarTopics:
                 self._forget(name)
                 return None
             return self._known(name, exc)
-        except ClusterError as exc:
+        except (ClusterError, WireError) as exc:
             return self._known(name, exc)
         if topic_id is None:
             self._forget(name)
@@ -263,9 +266,9 @@ class PulsarTopics:
             self._by_id[topic_id] = name
         return place
 
-    def _known(self, name: str, exc: ClusterError) -> Place:
-        """Give what was known of a topic while Pulsar does not answer."""
-        if is_denied(exc):
+    def _known(self, name: str, exc: ClusterError | WireError) -> Place:
+        """Give what was known of a topic while Pulsar does not answer, or what it answers makes no sense."""
+        if isinstance(exc, ClusterError) and is_denied(exc):
             self._forget(name)
             raise denied(exc) from exc
         if name not in self._places:
@@ -288,12 +291,15 @@ class PulsarTopics:
             )
         refuse_own(self._names.is_own(full))
         changes = _checked(topic.configs)
+        _check_values(changes)
         if await self._find(topic.name) is not None:
             raise ApiError("the topic exists", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
         if validate_only:
             return Topic(name=topic.name, topic_id=_NO_ID, partitions=topic.partitions)
+        # Whoever asks for it: from when it is there others may use it, so it is made to the end.
+        making = self._tasks.start(self._make(topic, full, changes), name=f"create topic {full}")
         with _refusals():
-            await self._make(topic, full, changes)
+            await asyncio.shield(making)
         return (await self.refreshed(topic.name)).topic
 
     async def _make(self, topic: NewTopic, full: str, changes: Mapping[str, str | None]) -> None:
@@ -306,11 +312,14 @@ class PulsarTopics:
         self._forget_written(full)
         self._ids.created(full, topic_id)
         try:
-            if not {"retention.ms", "retention.bytes"} & set(changes):
-                await self._retention.apply(full)
+            is_set = bool({"retention.ms", "retention.bytes"} & set(changes))
+            given = await self._retention.apply(full, is_set=is_set)
+            if given is not None and not is_set:
+                self._note_written(full, RETENTION, given)
             await self._write_policies(full, (await self._new_state(full, changes)).update(changes))
         except BaseException:
-            await self._undo(full)
+            if changes:
+                await self._undo(full)
             raise
 
     async def _undo(self, full: str) -> None:
@@ -424,6 +433,13 @@ def _checked(changes: Mapping[str, str | None]) -> Mapping[str, str | None]:
     for name, value in changes.items():
         check_setting(name, value)
     return changes
+
+
+def _check_values(configs: Mapping[str, str | None]) -> None:
+    """A topic that is new has nothing that could be taken back."""
+    for name, value in configs.items():
+        if value is None:
+            raise ApiError(f"{name} has no value", error_code=ErrorCode.INVALID_CONFIG)
 
 
 def _not_created(made: Creation, full: str) -> ApiError:
