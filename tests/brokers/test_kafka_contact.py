@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from penstock.brokers import kafka_contact
 from penstock.brokers.kafka_contact import Contact
 from penstock.brokers.kafka_records import publish
-from penstock.errors import ClusterError, Unreachable
+from penstock.config.secret import Reference
+from penstock.errors import ClusterError, RecordRefused, Unreachable, UsageError
 from penstock.record import KafkaRecord
 
 
@@ -20,8 +22,12 @@ class Client:
 
     def __init__(self, *troubles: int, acknowledged: int = 0) -> None:
         self.troubles, self.left = troubles, acknowledged
-        self.asked = self.waiting = 0
+        self.asked = self.waiting = self.flushed = 0
         self.options: dict[str, Any] = {}
+        self.logins: list[tuple[str, str]] = []
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        self.logins.append((username, password))
 
     def list_topics(self, *_: object, timeout: float) -> object:
         self.asked += 1
@@ -41,6 +47,7 @@ class Client:
             self.waiting += 1
 
     def flush(self, _: float) -> int:
+        self.flushed += 1
         return self.waiting
 
 
@@ -68,6 +75,20 @@ def test_wrong_credentials_are_told_at_once(use: Callable[[Client], Client]) -> 
     assert client.asked == 1
 
 
+def test_a_login_that_was_refused_once_is_not_the_reason_of_a_later_outage(
+    use: Callable[[Client], Client],
+) -> None:
+    client = use(Client(KafkaError._AUTHENTICATION))
+    contact = Contact("AdminClient", {"bootstrap.servers": "h:1"}, name="prod", seconds=0.01)
+    with pytest.raises(ClusterError, match="user name and password"):
+        contact.metadata()
+    client.troubles = ()
+    contact.metadata()
+    client.troubles = (KafkaError._TRANSPORT,)
+    with pytest.raises(Unreachable, match="cannot reach prod"):
+        contact.metadata()
+
+
 def test_one_that_is_away_is_asked_again(use: Callable[[Client], Client]) -> None:
     client = use(Client(KafkaError._TRANSPORT))
     with pytest.raises(Unreachable, match="cannot reach prod"):
@@ -85,6 +106,103 @@ def test_a_record_without_an_acknowledgement_is_not_written(
         publish({"bootstrap.servers": "h:1"}, records, patience=0.01)
 
 
+def test_what_was_read_before_an_error_of_the_source_is_sent(use: Callable[[Client], Client]) -> None:
+    client = use(Client())
+
+    def records() -> Iterator[KafkaRecord]:
+        yield KafkaRecord(value=b"x", topic="t")
+        raise UsageError("a line is too long")
+
+    with pytest.raises(UsageError, match="a line is too long"):
+        publish({"bootstrap.servers": "h:1"}, records(), patience=0.01)
+    assert (client.waiting, client.flushed) == (1, 1)
+
+
 def test_what_is_acknowledged_is_counted(use: Callable[[Client], Client]) -> None:
     use(Client(acknowledged=2))
     assert publish({"bootstrap.servers": "h:1"}, [KafkaRecord(value=b"x", topic="t")] * 2) == 2
+
+
+def test_a_password_that_was_written_anew_is_used_by_new_connections(
+    use: Callable[[Client], Client], tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("old")
+    password = Reference("${file:password}", "here", tmp_path)()
+    client = use(Client())
+    contact = Contact("AdminClient", {"sasl.username": "me", "sasl.password": password}, name="k")
+    assert (client.options["sasl.password"], client.logins) == ("old", [])
+    file.write_text("new")
+    contact.require()
+    contact.require()
+    assert client.logins == [("me", "new")]
+    file.write_text("newer")
+    client.options["error_cb"](KafkaError(KafkaError._AUTHENTICATION))
+    assert client.logins == [("me", "new"), ("me", "newer")]
+    assert not contact.is_refused
+    client.options["error_cb"](KafkaError(KafkaError._AUTHENTICATION))
+    assert contact.is_refused
+
+
+class Refusing(Client):
+    """Collects records until a flush, as librdkafka does, and refuses the batch for the sake of some."""
+
+    def __init__(self, *bad: bytes, code: int) -> None:
+        super().__init__()
+        self.bad, self.code = bad, code
+        self.batch: list[tuple[bytes, Callable[[Any, Any], None]]] = []
+        self.log: list[bytes] = []
+
+    def produce(
+        self, _topic: str, value: bytes, *_: object, on_delivery: Callable[[Any, Any], None], **__: object
+    ) -> None:
+        self.batch.append((value, on_delivery))
+
+    def flush(self, _: float) -> int:
+        batch, self.batch = self.batch, []
+        if any(value in self.bad for value, _ in batch):
+            for _, answer in batch:
+                answer(KafkaError(self.code), None)
+            return 0
+        for value, answer in batch:
+            self.log.append(value)
+            answer(None, None)
+        return 0
+
+
+REFUSALS = [KafkaError.INVALID_RECORD, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_TIMESTAMP]
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_the_record_for_whose_sake_a_batch_is_refused_is_named(
+    use: Callable[[Client], Client], code: int
+) -> None:
+    client = Refusing(b"c", code=code)
+    use(client)
+    records = [KafkaRecord(value=value, topic="t") for value in (b"a", b"b", b"c", b"d")]
+    sent: list[KafkaRecord] = []
+    with pytest.raises(RecordRefused, match=r"record b'c' was refused \(2 written\)") as caught:
+        publish(
+            {"bootstrap.servers": "h:1"},
+            records,
+            on_sent=sent.append,
+            named=lambda record: f"record {record.value!r}",
+        )
+    assert caught.value.record is records[2]
+    assert caught.value.next is not None
+    assert (client.log, sent) == ([b"a", b"b"], records[:2])
+
+
+def test_a_batch_that_is_only_too_large_as_a_whole_is_written_one_by_one(
+    use: Callable[[Client], Client],
+) -> None:
+    client = Refusing(code=KafkaError.MSG_SIZE_TOO_LARGE)
+    use(client)
+    flush = client.flush
+
+    def limited(patience: float) -> int:
+        client.bad = tuple(value for value, _ in client.batch) if len(client.batch) > 1 else ()
+        return flush(patience)
+
+    client.flush = limited  # type: ignore[method-assign]
+    assert publish({"bootstrap.servers": "h:1"}, [KafkaRecord(value=b"x", topic="t")] * 3) == 3

@@ -95,7 +95,7 @@ def test_a_topic_that_is_not_there(kafka: Kafka) -> None:
 
 def test_a_record_that_is_refused_is_an_error(kafka: Kafka, topic: str) -> None:
     large = KafkaRecord(value=bytes(2_000_000), topic=topic)
-    with pytest.raises(ClusterError, match="only 0 records"):
+    with pytest.raises(ClusterError, match=r"refused \(0 written\)"):
         publish({**kafka.client_options(), "message.max.bytes": "5000000"}, [large])
 
 
@@ -114,7 +114,7 @@ def test_how_large_a_record_may_be_is_for_its_topic_to_say(kafka: Kafka, topic: 
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
     record = KafkaRecord(topic=topic, value=b"x" * 1_500_000)
-    with pytest.raises(ClusterError, match="only 0 records were written") as refused:
+    with pytest.raises(ClusterError, match=r"refused \(0 written\)") as refused:
         publish(kafka.client_options(), [record])
     assert "MSG_SIZE_TOO_LARGE" in str(refused.value.why)
     assert "max.message.bytes" in str(refused.value.next)

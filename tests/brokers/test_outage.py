@@ -9,6 +9,7 @@ import pytest
 
 from penstock.brokers import kafka_records
 from penstock.brokers.outage import OutageLog
+from penstock.errors import Unreachable
 
 
 def test_an_outage_is_a_few_lines_however_often_it_is_tried(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,3 +68,16 @@ def test_who_follows_a_topic_hears_of_an_outage(
         list(kafka_records._endless(contact, "t", {0: 0}))
     assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
     assert "kafka 127.0.0.1:9092: lost" in caplog.text
+
+
+def test_an_error_with_another_next_step_is_told_at_once_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    outage = OutageLog(logging.getLogger("test"), "kafka", clock=lambda: 0.0)
+    away = Unreachable("it does not answer", next="start it")
+    refused = Unreachable("it refuses the password", next="write the new one into the file")
+    for reason in (away, away, refused, away, refused, refused):
+        outage.failed(reason)
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
+        "kafka: lost, tried again until it is back: it does not answer",
+        "kafka: still away after 0 s: it refuses the password",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 import pytest
 
@@ -13,8 +14,9 @@ from penstock.brokers.pulsar_admin import (
     PulsarUsage,
     Retention,
 )
+from penstock.brokers.rest import Answer
 from penstock.embedded.pulsar import Pulsar
-from penstock.errors import ClusterError, ConfigError, Unreachable
+from penstock.errors import AccessDenied, ClusterError, ConfigError, Unreachable
 
 
 @pytest.fixture
@@ -64,6 +66,29 @@ def test_the_life_of_a_topic(pulsar: Pulsar, tenant: str, persistence: str) -> N
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_a_topic_that_is_created_again_has_another_time(pulsar: Pulsar, tenant: str, partitions: int) -> None:
+    topic = f"persistent://{tenant}/shop/orders"
+    with PulsarAdmin({"url": pulsar.admin_url}) as admin:
+        admin.create_tenant(tenant)
+        admin.create_namespace(f"{tenant}/shop")
+        admin.create_topic(topic, partitions)
+        before = admin.created(topic)
+        assert before.keys() == set(range(max(partitions, 1)))
+        if partitions:
+            admin.add_partitions(topic, partitions + 1)
+            assert before.items() < admin.created(topic).items()
+        assert before.items() <= admin.created(topic).items()
+        admin.delete_topic(topic)
+        with pytest.raises(ClusterError):
+            admin.created(topic)
+        admin.create_topic(topic, partitions)
+        after = admin.created(topic)
+        assert after.keys() == before.keys()
+        assert not before.items() & after.items()
+
+
+@pytest.mark.server
 def test_a_compaction_threshold(pulsar: Pulsar, tenant: str) -> None:
     topic = f"persistent://{tenant}/shop/compacted"
     with PulsarAdmin({"url": pulsar.admin_url}) as admin:
@@ -108,6 +133,23 @@ def test_a_refusal_carries_the_reason(pulsar: Pulsar, tenant: str) -> None:
 
 
 @pytest.mark.server
+def test_what_a_contract_gets_wrong_is_no_missing_right(pulsar: Pulsar, tenant: str) -> None:
+    with PulsarAdmin({"url": pulsar.admin_url}) as admin:
+        admin.create_tenant(tenant)
+        admin.create_namespace(f"{tenant}/shop")
+        with pytest.raises(ClusterError, match="Invalid cluster id") as unknown:
+            admin.set_policy(f"{tenant}/shop", "replication", ("standalone", "elsewhere"))
+        assert not isinstance(unknown.value, AccessDenied)
+        assert "geo-replication" in (unknown.value.next or "")
+        admin.set_policy(f"{tenant}/shop", "retention", Retention(minutes=60, megabytes=100))
+        quota = {"limitSize": 50 << 20, "policy": "consumer_backlog_eviction"}
+        admin._do("POST", f"/namespaces/{tenant}/shop/backlogQuota", "quota", quota)
+        with pytest.raises(ClusterError, match="backlog quota") as below:
+            admin.set_policy(f"{tenant}/shop", "retention", Retention(minutes=60, megabytes=10))
+        assert "backlog quota" in (below.value.next or "")
+
+
+@pytest.mark.server
 def test_a_token_of_each_role(secured_pulsar: Pulsar, tenant: str) -> None:
     options = {"url": secured_pulsar.admin_url, "ca_file": str(secured_pulsar.ca_file)}
     with PulsarAdmin({**options, "authorization": f"Bearer {secured_pulsar.token()}"}) as admin:
@@ -148,3 +190,42 @@ def test_an_address_is_needed() -> None:
 def test_certificate_files_that_cannot_be_used() -> None:
     with pytest.raises(ConfigError, match="certificate files"):
         PulsarAdmin({"url": "https://127.0.0.1:1", "ca_file": "/nowhere/ca.pem"})
+
+
+def test_a_broker_without_policies_of_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers 405 for each of them, also for what is in effect: nothing is known, and the rest is read."""
+    answers = {
+        "/namespaces/acme/shop": Answer(200, {}),
+        "/persistent/acme/shop": Answer(200, ["persistent://acme/shop/p-partition-0"]),
+        "/persistent/acme/shop/p/partitions": Answer(200, {"partitions": 1}),
+    }
+    with PulsarAdmin({"url": "http://127.0.0.1:9"}) as admin:
+        monkeypatch.setattr(admin._rest, "call", lambda _method, path: answers.get(path, Answer(405, None)))
+        topic = "persistent://acme/shop/p"
+        assert admin.namespace("acme/shop") == NamespaceState()
+        assert admin.topics([topic], ("retention", "deduplication"))[topic] == PulsarTopicState(partitions=1)
+
+
+TOPIC = "persistent://a/b/t"
+
+
+@pytest.mark.parametrize(
+    ("ask", "value"),
+    [
+        (lambda admin: admin.clusters(), 5),
+        (lambda admin: admin.clusters(), [1, "a"]),
+        (lambda admin: admin.namespace("a/b", ()), {"replication_clusters": 5}),
+        (lambda admin: admin.namespace("a/b", ()), {"replication_clusters": [1, "a"]}),
+        (lambda admin: admin.usage(TOPIC), True),
+        (lambda admin: admin.topics([TOPIC], ()), {"partitions": 10**12}),
+        (lambda admin: admin.topics([TOPIC], ()), {"partitions": -1}),
+        (lambda admin: admin.schemas(TOPIC), {"getSchemaResponses": [5]}),
+    ],
+)
+def test_answers_that_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[[PulsarAdmin], object], value: object
+) -> None:
+    with PulsarAdmin({"url": "http://127.0.0.1:9"}) as admin:
+        monkeypatch.setattr(admin._rest, "call", lambda *_args: Answer(200, value))
+        with pytest.raises(ClusterError, match="pulsar gave no"):
+            ask(admin)

@@ -10,7 +10,7 @@ import pytest
 from penstock.brokers.pulsar_subscriptions import Consumer, Cursor, PulsarSubscriptions, TopicPart
 from penstock.brokers.rest import Answer, Rest
 from penstock.brokers.start import Start
-from penstock.errors import ClusterError, UsageError
+from penstock.errors import AccessDenied, ClusterError, UsageError
 
 ORDERS = "persistent://acme/shop/orders"
 STATS = {
@@ -47,6 +47,8 @@ class Broker:
     def call(self, method: str, path: str, value: Any = None) -> Answer:
         self.asked.append((method, path, value))
         found = self.answers.get(path.partition("?")[0], KeyError)
+        if isinstance(found, Answer):
+            return found
         return Answer(404, None) if found is KeyError else Answer(200, found)
 
 
@@ -71,7 +73,32 @@ def test_a_partitioned_topic_is_named_once(client: PulsarSubscriptions, broker: 
         "/non-persistent/acme/shop/partitioned": [],
         "/namespaces/acme/shop/topics": [f"{ORDERS}-partition-0", f"{ORDERS}-partition-1", f"{ORDERS}-x-1"],
     }
-    assert client.topic_names(client.namespaces()) == {ORDERS: True, f"{ORDERS}-x-1": False}
+    assert client.topic_names(client.namespaces()) == ({ORDERS: True, f"{ORDERS}-x-1": False}, ())
+
+
+DENIED = Answer(403, {"reason": "Unauthorized to validateNamespaceOperation"})
+
+
+def test_a_namespace_that_may_not_be_listed_hides_no_other(
+    client: PulsarSubscriptions, broker: Broker
+) -> None:
+    broker.answers = {
+        "/persistent/acme/shop/partitioned": [ORDERS],
+        "/non-persistent/acme/shop/partitioned": [],
+        "/namespaces/acme/shop/topics": [],
+        "/persistent/acme/secret/partitioned": DENIED,
+    }
+    assert client.topic_names(["acme/shop", "acme/secret"]) == ({ORDERS: True}, ("acme/secret",))
+    with pytest.raises(AccessDenied):
+        client.topic_names(["acme/secret"])
+
+
+def test_a_namespace_that_is_not_there_is_an_error_unless_it_may_be_absent(
+    client: PulsarSubscriptions, broker: Broker
+) -> None:
+    assert client.topic_names(["acme/none"], absent_ok=True) == ({}, ())
+    with pytest.raises(ClusterError, match="namespace acme/none"):
+        client.topic_names(["acme/none"])
 
 
 def test_what_a_topic_holds_and_who_reads_it(client: PulsarSubscriptions, broker: Broker) -> None:

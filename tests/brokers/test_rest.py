@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +15,7 @@ import pytest
 
 from penstock.brokers import rest as rest_module
 from penstock.brokers.pulsar import Admin
-from penstock.brokers.pulsar.admin import EntryHead
+from penstock.brokers.pulsar.admin import EntryHead, NoEntry
 from penstock.brokers.pulsar_admin import PulsarAdmin
 from penstock.brokers.rest import Rest
 from penstock.brokers.schema_registry import SchemaRegistry
@@ -29,6 +31,11 @@ class Scripted:
     urls: list[str] = field(default_factory=list)
     answers: dict[str, tuple[int, bytes, dict[str, str]]] = field(default_factory=dict)
     seen: list[tuple[str, str, str | None]] = field(default_factory=list)
+    private: set[str] = field(default_factory=set)
+    """Paths that are refused without credentials."""
+    refused: threading.Event = field(default_factory=threading.Event)
+    held: float = 0.0
+    """For so many seconds the list of brokers is held back, or until somebody is refused."""
 
     @property
     def url(self) -> str:
@@ -48,6 +55,11 @@ def server() -> Iterator[Scripted]:
             script.seen.append((self.command, path, self.headers.get("Authorization")))
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             status, body, headers = script.answers.get(path, (404, b"", {}))
+            if path in script.private and self.headers.get("Authorization") is None:
+                script.refused.set()
+                status, body, headers = 401, b"{}", {}
+            if path == "/admin/v2/brokers":
+                script.refused.wait(script.held)
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
@@ -183,6 +195,66 @@ def test_brokers_of_the_cluster_get_the_credentials(
     assert (("GET", "/admin/v2/brokers", "Bearer t0ken") in server.seen) is (not named)
 
 
+def at_once_by_threads(options: dict[str, str]) -> None:
+    with (
+        PulsarAdmin({"authorization": "Bearer t0ken", **options}) as admin,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        list(pool.map(lambda _: admin._rest.call("GET", "/persistent/public/default"), range(8)))
+
+
+def at_once_by_tasks(options: dict[str, str]) -> None:
+    async def ask() -> None:
+        async with Admin(options["url"], token=Secret("t0ken")) as admin:
+            await asyncio.gather(*(admin._rest.ask("GET", "/persistent/public/default") for _ in range(8)))
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("ask", [at_once_by_threads, at_once_by_tasks])
+def test_nobody_goes_without_credentials_while_the_brokers_are_asked_for(
+    server: Scripted, stranger: str, ask: Callable[[dict[str, str]], None]
+) -> None:
+    server.answer(OWNER, 307, Location=f"{stranger}/owner")
+    server.answer("/owner", 200, b"[]")
+    server.answer("/admin/v2/brokers", 200, b'["127.0.0.2:8080"]')
+    server.private, server.held = {"/owner"}, 0.3
+    ask({"url": server.url})
+    assert {seen[2] for seen in server.seen} == {"Bearer t0ken"}
+    assert sum(path == "/admin/v2/brokers" for _, path, _ in server.seen) == 1
+
+
+def again_by_threads(options: dict[str, str], then: Callable[[], None]) -> None:
+    with PulsarAdmin({"authorization": "Bearer t0ken", **options}) as admin:
+        with pytest.raises(Unreachable):
+            admin._rest.call("GET", "/persistent/public/default")
+        then()
+        assert admin._rest.call("GET", "/persistent/public/default").ok
+
+
+def again_by_tasks(options: dict[str, str], then: Callable[[], None]) -> None:
+    async def ask() -> None:
+        async with Admin(options["url"], token=Secret("t0ken")) as admin:
+            with pytest.raises(Unreachable):
+                await admin._rest.ask("GET", "/persistent/public/default")
+            then()
+            answer, _ = await admin._rest.ask("GET", "/persistent/public/default")
+            assert answer.ok
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("ask", [again_by_threads, again_by_tasks])
+def test_a_list_of_brokers_that_cannot_be_had_now_is_no_missing_right(
+    server: Scripted, stranger: str, ask: Callable[[dict[str, str], Callable[[], None]], None]
+) -> None:
+    server.answer(OWNER, 307, Location=f"{stranger}/owner")
+    server.answer("/owner", 200, b"[]")
+    server.answer("/admin/v2/brokers", 503)
+    server.private = {"/owner"}
+    ask({"url": server.url}, lambda: server.answer("/admin/v2/brokers", 200, b'["127.0.0.2:8080"]'))
+
+
 def test_a_redirect_in_a_circle(server: Scripted, client: Rest) -> None:
     server.answer("/a", 307, Location="/a")
     with pytest.raises(ClusterError, match="circle"):
@@ -283,6 +355,20 @@ def test_strange_answers_of_pulsar(server: Scripted, body: bytes) -> None:
         pulsar.namespace("a/b")
 
 
+@pytest.mark.parametrize("body", [b"<html>sign in</html>", b"5", b'[1, "a"]', b'{"a": 1}'])
+def test_strange_lists_of_topics(server: Scripted, body: bytes) -> None:
+    server.answer("/admin/v2/persistent/a/b", 200, body)
+    server.answer("/admin/v2/persistent/a/b/partitioned", 200, body)
+
+    async def ask(name: str) -> None:
+        async with Admin(server.url) as admin:
+            await getattr(admin, name)("a/b")
+
+    for name in ("topics", "partitioned_topics"):
+        with pytest.raises(ClusterError, match="no names"):
+            asyncio.run(ask(name))
+
+
 @pytest.mark.parametrize(
     ("headers", "hidden", "held_back"),
     [
@@ -306,3 +392,45 @@ def test_which_entries_readers_are_given(
     found = asyncio.run(ask())
     assert found.index == (9, 3)
     assert (found.is_hidden, found.is_held_back) == (hidden, held_back)
+
+
+BROKEN = "\n --- An unexpected error occurred in the server ---\n\nMessage: {}\n\nStacktrace:\n\n{}: {}\n"
+MLEDGER = "org.apache.bookkeeper.mledger.ManagedLedgerException"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "is_absent"),
+    [
+        (404, {"reason": "Message id not found"}, True),
+        (
+            500,
+            {"reason": BROKEN.format("x", MLEDGER, "LastConfirmedEntry is 5:-1 when reading entry 0")},
+            True,
+        ),
+        (
+            500,
+            {"reason": BROKEN.format("x", f"{MLEDGER}$NonRecoverableLedgerException", "No such entry")},
+            True,
+        ),
+        # Older brokers: a page instead of a reason.
+        (500, None, True),
+        (500, {"reason": BROKEN.format("x", MLEDGER, "Bookie handle is not available")}, False),
+        (500, {"reason": BROKEN.format("x", MLEDGER, "Not enough non-faulty bookies available")}, False),
+        (500, {"reason": BROKEN.format("x", f"{MLEDGER}$TooManyRequestsException", "Timeout")}, False),
+        (403, {"reason": "role may not peek, topic not found in its rights"}, False),
+        (503, {"reason": "Message id not found"}, False),
+    ],
+)
+def test_an_entry_that_is_not_there_is_told_from_one_that_cannot_be_read(
+    server: Scripted, status: int, body: dict[str, str] | None, is_absent: bool
+) -> None:
+    path = "/admin/v2/persistent/public/default/x/ledger/1/entry/2"
+    server.answer(path, status, b"<html>" if body is None else json.dumps(body).encode())
+
+    async def ask() -> None:
+        async with Admin(server.url) as admin:
+            await admin.entry_head("persistent://public/default/x", MessageId(1, 2))
+
+    with pytest.raises(ClusterError) as caught:
+        asyncio.run(ask())
+    assert isinstance(caught.value, NoEntry) is is_absent

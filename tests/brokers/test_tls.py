@@ -160,3 +160,25 @@ def test_a_server_without_tls(tmp_path: Path) -> None:
 def test_a_server_that_goes_away_in_the_handshake_is_not_reached(tmp_path: Path) -> None:
     assert isinstance(tls_error(ssl.SSLEOFError(8, "EOF occurred"), where="h:1"), Unreachable)
     assert condition_of_tls(ssl.SSLError(1, "odd")) is Condition.NO_TLS
+
+
+def demanding(folder: Path) -> ssl.SSLContext:
+    """A server that wants a certificate of each client."""
+    context = serving(folder)
+    context.load_verify_locations(cafile=str(make_certificates(folder).authority))
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def test_a_server_that_wants_a_certificate_says_so_after_our_side_of_the_handshake(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path)
+    wanted = row_of(Condition.WANTS_CERTIFICATE).what
+    with served(demanding(tmp_path)) as port:
+        found = tls_probe(LOCAL, port, trusting(files.authority), where="k")
+        assert found is not None and found.what == wanted
+        cert_file, key_file = map(str, files.of_client("guest"))
+        shown = tls_context(
+            ca_file=str(files.authority), cert_file=cert_file, key_file=key_file, key_password=None
+        )
+        assert shown is not None
+        assert tls_probe(LOCAL, port, shown, where="k") is None

@@ -140,3 +140,13 @@ def test_oauthbearer_without_a_token_endpoint_says_so() -> None:
     with pytest.raises(ConfigError, match="something is missing") as caught:
         options(replace(OAUTH, token_url=None), Client.CONFLUENT_KAFKA)
     assert "token_url" in str(caught.value.next)
+
+
+@pytest.mark.parametrize("client", [Client.CONFLUENT_KAFKA, Client.SPARK_KAFKA])
+@pytest.mark.parametrize("security", [Security(), Security(username="me"), Security(password=Secret("x"))])
+def test_a_login_without_credentials_is_told_before_a_client_is_made(
+    client: Client, security: Security
+) -> None:
+    with pytest.raises(ConfigError, match="h:1 wants a login by SCRAM-SHA-512") as refused:
+        options(Connection(address="h:1", mechanism="SCRAM-SHA-512", security=security), client)
+    assert "penstock dev up" in (refused.value.next or "")

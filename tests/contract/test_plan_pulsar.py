@@ -28,6 +28,7 @@ from penstock.contract.memory import MemoryClusters, MemoryPulsar
 from penstock.contract.plan import Plan, allowable, make_plan
 from penstock.contract.plan_text import explanation, line_of, markdown, summary, text
 from penstock.contract.ports import Clusters, KafkaPort, PulsarPort, RegistryPort
+from penstock.contract.pulsar_schemas import same_definition
 from penstock.contract.steps import Risk, step_id
 from penstock.embedded.pulsar import Pulsar
 from penstock.errors import AccessDenied, InternalError
@@ -255,6 +256,16 @@ def test_the_schema_of_a_topic_is_planned_and_applied(
     assert "a field was removed" in explanation(plan)
 
 
+def test_an_earlier_version_of_the_schema_is_told_and_not_set_again(
+    contract_of: MakeContract, clusters: MemoryClusters
+) -> None:
+    for schema in (ORDER, ADDED):
+        execute(planned(contract_of({"p": carrying(schema)}), clusters).steps, clusters)
+    plan = planned(contract_of({"p": carrying(ORDER)}), clusters)
+    assert plan.steps == ()
+    assert [note.text for note in plan.notes] == ["the contract has schema v0, the newest is v1"]
+
+
 def test_a_new_topic_gets_its_schema(contract_of: MakeContract) -> None:
     clusters, contract = MemoryClusters(), contract_of({"p": carrying(ORDER)})
     plan = planned(contract, clusters)
@@ -345,6 +356,38 @@ def test_a_reader_plans_what_it_may_see(contract_of: MakeContract) -> None:
     assert summary(plan) == "2 to add, 3 may not be seen"
     assert "| `?` | topic | `acme/closed/p`" in markdown(plan)
     assert "not an administrator" in explanation(plan)
+
+
+class Consumer(MemoryPulsar):
+    """A Pulsar for a user who may consume, and read schemas with that; the rest is for administrators."""
+
+    def schema_refusal(self, topic: str, schema: PulsarSchema) -> str | None:
+        raise AccessDenied("no", why="not an administrator")
+
+
+def test_who_may_not_ask_about_a_new_schema_plans_it_all_the_same(contract_of: MakeContract) -> None:
+    twin = Consumer()
+    twin.tenants["acme"] = {"acme/shop": NamespaceState()}
+    old = PulsarSchema(type="AVRO", definition=json.dumps(ORDER))
+    twin.state["persistent://acme/shop/p"] = PulsarTopicState(partitions=4, schema=old)
+    channels = {"p": carrying(ADDED), "new": channel("new")}
+    plan = planned(contract_of(channels), MemoryClusters(_pulsar={"pulsar": twin}))
+    assert lines(plan) == ["+ acme/shop/new partitions 1", "~ acme/shop/p schema v0 -> v1, AVRO"]
+    assert [(each.name, each.what, each.why) for each in plan.unseen] == [
+        ("persistent://acme/shop/p", "whether a new schema is compatible", "not an administrator")
+    ]
+
+
+def test_a_topic_that_is_declared_no_longer_and_may_not_be_seen_is_told(contract_of: MakeContract) -> None:
+    twin = Restricted()
+    twin.state["persistent://acme/closed/p"] = PulsarTopicState(partitions=4)
+    before, now = contract_of({"p": channel(namespace="closed")}), contract_of({"q": channel("q")})
+    plan = make_plan(
+        desired := desired_state(now, servers=["pulsar"], previous=before),
+        read_actual(desired, MemoryClusters(_pulsar={"pulsar": twin})),
+    )
+    assert ("topic", "persistent://acme/closed/p") in {(each.noun, each.name) for each in plan.unseen}
+    assert not any(step.kind == "delete-pulsar-topic" for step in plan.steps)
 
 
 # On a real broker
@@ -518,3 +561,75 @@ def test_the_schema_of_a_real_topic(shop: Shop) -> None:
     assert "at org.apache" not in explanation(plan)
     plan = shop.plan(carrying({"type": "object"}, format=None))
     assert lines(plan) == [f"! {name} schema AVRO, contract says JSON"]
+
+
+@pytest.mark.server
+def test_a_schema_that_a_real_topic_has_in_an_earlier_version_or_in_other_words(shop: Shop) -> None:
+    shop.admin.create_topic(shop.topic, 2)
+    for schema in (ORDER, ADDED):
+        shop.execute(shop.plan(carrying(schema)))
+    plan = shop.plan(carrying(ORDER))
+    assert plan.steps == ()  # an apply would have no effect: Pulsar makes no new version of what it has
+    assert [note.text for note in plan.notes] == ["the contract has schema v0, the newest is v1"]
+    plan = shop.plan(carrying({**ADDED, "doc": "an order"}))
+    assert (plan.steps, plan.notes) == ((), ())
+
+
+KIND = {"type": "enum", "name": "Kind", "symbols": ["A", "B"], "default": "A"}
+FIELDS: list[dict[str, Any]] = [
+    {"name": "id", "type": "string"},
+    {"name": "n", "type": "int", "default": 0},
+    {"name": "kind", "type": KIND, "default": "A"},
+    {"name": "other", "type": "Kind", "default": "A"},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0},
+]
+FULL = {"type": "record", "name": "Order", "namespace": "com.acme", "fields": FIELDS}
+
+
+def with_field(number: int, **changed: Any) -> dict[str, Any]:
+    fields = [{**each, **changed} if at == number else each for at, each in enumerate(FIELDS)]
+    return {**FULL, "fields": fields}
+
+
+SAME: dict[str, dict[str, Any]] = {
+    "documentation": {**FULL, "doc": "an order"},
+    "documentation of a field": with_field(0, doc="an id"),
+    "documentation of a type": with_field(0, type={"type": "string", "doc": "text"}),
+    "aliases": {**FULL, "aliases": ["Old"]},
+    "aliases of a field": with_field(0, aliases=["old"]),
+    "full name": {"type": "record", "name": "com.acme.Order", "fields": FIELDS},
+    "full name before another namespace": {**FULL, "name": "com.acme.Order", "namespace": "x.y"},
+    "full name of a reference": with_field(3, type="com.acme.Kind"),
+    "a type as an object": with_field(0, type={"type": "string"}),
+    "another order of members": dict(reversed(FULL.items())),
+    "the usual order of a field": with_field(0, order="ascending"),
+    "the default of an enumeration": with_field(2, type={**KIND, "default": "B"}),
+    "no default of an enumeration": with_field(2, type={k: v for k, v in KIND.items() if k != "default"}),
+}
+OTHER: dict[str, dict[str, Any]] = {
+    "order of a field": with_field(0, order="descending"),
+    "property": {**FULL, "x-note": "1"},
+    "property of a field": with_field(0, **{"x-note": "1"}),
+    "property of a type": with_field(0, type={"type": "string", "avro.java.string": "String"}),
+    "default": with_field(1, default=1),
+    "no logical type": with_field(4, type="long"),
+    "order of symbols": with_field(2, type={**KIND, "symbols": ["B", "A"]}),
+}
+FORMS = [*((form, True) for form in SAME.values()), *((form, False) for form in OTHER.values())]
+
+
+@pytest.mark.parametrize(("form", "same"), FORMS, ids=[*SAME, *OTHER])
+def test_which_definitions_are_the_same(form: dict[str, Any], same: bool) -> None:
+    assert same_definition(json.dumps(FULL), json.dumps(form)) is same
+
+
+@pytest.mark.server
+def test_a_real_broker_agrees_which_definitions_are_the_same(shop: Shop) -> None:
+    path = f"/namespaces/{shop.tenant}/shop/schemaCompatibilityStrategy"
+    assert shop.admin._rest.call("PUT", path, "ALWAYS_COMPATIBLE").ok
+    for number, (form, same) in enumerate(FORMS):
+        topic = f"{shop.topic}{number}"
+        shop.admin.create_topic(topic, 0)
+        for each in (FULL, form):
+            shop.admin.set_schema(topic, PulsarSchema(type="AVRO", definition=json.dumps(each)))
+        assert (len(shop.admin.schemas(topic)) == 1) is same, form

@@ -8,6 +8,7 @@ of the server or of OpenSSL are in `why`.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import socket
 import ssl
@@ -36,6 +37,8 @@ __all__ = [
 START: Final = "start it, or correct its address in the context; penstock doctor"
 """What a person does about a cluster that does not answer."""
 _PROBE_SECONDS: Final = 3.0
+_ALERT_SECONDS: Final = 1.0
+"""For the refusal of our certificate, where there is one: nothing else comes without a request."""
 _MAX_TOKEN: Final = 64 * 1024
 
 
@@ -239,8 +242,12 @@ def tls_probe(host: str, port: int, context: ssl.SSLContext, *, where: str) -> C
     try:
         with (
             socket.create_connection((host, port), _PROBE_SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=host),
+            context.wrap_socket(plain, server_hostname=host) as secured,
         ):
+            # With TLS 1.3 our side of the handshake is over before the server judges our certificate.
+            secured.settimeout(_ALERT_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                secured.recv(1)
             return None
     except ssl.SSLError as exc:
         return tls_error(exc, where=where)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from penstock.brokers.conditions import START, Condition, made, tls_probe, token_error
 from penstock.brokers.kafka_raw.address import parse_addresses
 from penstock.brokers.tls import tls_context
+from penstock.config import current
 from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
 
 __all__ = ["CONNECT_SECONDS", "START", "UNREACHABLE", "Contact", "error_name", "make_client"]
@@ -49,11 +50,14 @@ _RIGHTS: Final = frozenset(
 )
 _NO_MECHANISM: Final = "mechanism handshake failed"
 """What librdkafka says when a broker does not have the SASL mechanism."""
+_PASSWORD: Final = "sasl.password"
 _TOKEN: Final = "token:"
 """How a gateway is given a token as the password."""
 _ADVICE: Final[Mapping[frozenset[str], str]] = {
     frozenset({"INVALID_REPLICATION_FACTOR"}): "lower replicas in the contract, or use an environment",
     frozenset({"POLICY_VIOLATION", "INVALID_CONFIG"}): "correct the topic's settings in the contract",
+    frozenset({"INVALID_RECORD"}): "give it a key if the topic is compacted (publish: --key)",
+    frozenset({"INVALID_TIMESTAMP"}): "look at message.timestamp settings of the topic, and at the clocks",
     frozenset({"MSG_SIZE_TOO_LARGE"}): "send less at once, or raise max.message.bytes of the topic",
     frozenset(
         {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
@@ -103,12 +107,15 @@ class Contact:
         self._options = options
         self._troubles: dict[str, str] = {}
         self._made = False
-        self.client = make_client(kind, {**options, "error_cb": self._remember}, name)
+        self._password = current(options.get(_PASSWORD, ""))
+        login = {_PASSWORD: self._password} if self._password else {}
+        self.client = make_client(kind, {**options, **login, "error_cb": self._remember}, name)
 
     def metadata(self, topic: str | None = None) -> Any:
         """Ask for the brokers and all topics, or one; in short turns: wrong credentials are known soon."""
         from confluent_kafka import KafkaException
 
+        self.renew_login()
         began = monotonic()
         asked = () if topic is None else (topic,)
         while True:
@@ -121,6 +128,8 @@ class Contact:
                     raise self.error("cluster", exc.args[0]) from exc
             else:
                 self._made = True
+                # What went wrong before is not the reason of what goes wrong later.
+                self._troubles.clear()
                 return found
 
     @property
@@ -134,6 +143,11 @@ class Contact:
         """Whether librdkafka has told that no broker is connected, and nobody has answered since."""
         return "_ALL_BROKERS_DOWN" in self._troubles
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether a login was refused since the password was last read."""
+        return bool(_AUTHENTICATION & self._troubles.keys())
+
     def reason(self) -> str:
         """Why no broker is connected, as librdkafka tells it."""
         return self._troubles.get("_TRANSPORT") or self._troubles.get("_ALL_BROKERS_DOWN") or "no answer"
@@ -142,6 +156,7 @@ class Contact:
         """Ask for a topic once; librdkafka tells when brokers go, and not when they are back."""
         from confluent_kafka import KafkaException
 
+        self.renew_login()
         try:
             self.client.list_topics(topic, timeout=_TURN)
         except KafkaException:
@@ -151,8 +166,18 @@ class Contact:
 
     def require(self) -> None:
         """Raise Unreachable soon if nobody answers: most requests would wait for half a minute first."""
+        self.renew_login()
         if not self._made:
             self.metadata()
+
+    def renew_login(self) -> None:
+        """Let new connections log in with what the file of the password says now, if it came from one."""
+        password = current(self._options.get(_PASSWORD, ""))
+        if password != self._password:
+            self._password = password
+            for word in _AUTHENTICATION:
+                self._troubles.pop(word, None)
+            self.client.set_sasl_credentials(self._options.get("sasl.username", ""), password)
 
     def error(self, subject: str, error: Any, *, what: str | None = None) -> ClusterError:
         """Translate an error of librdkafka; `what` is said instead of who refused or did not answer."""
@@ -184,7 +209,7 @@ class Contact:
     def _login_error(self, name: str, said: str) -> ClusterError:
         if name == "_SSL":
             return self._tls_error(said)
-        password = self._options.get("sasl.password", "")
+        password = self._password
         if _NO_MECHANISM in said:
             return made(Condition.WRONG_MECHANISM, where=self.address, why=said)
         if password.startswith(_TOKEN):
@@ -204,6 +229,8 @@ class Contact:
 
     def _remember(self, error: Any) -> None:
         self._troubles[error.name()] = error.str()
+        if error.name() in _AUTHENTICATION:
+            self.renew_login()
         _log.debug("%s: %s", self.name, error.str())
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from time import monotonic, sleep
 from typing import Any, Final
 
 from penstock.brokers.kafka_contact import START, Contact
 from penstock.brokers.outage import OutageLog
 from penstock.brokers.start import Start, StartKind
-from penstock.errors import Unreachable
+from penstock.errors import PenstockError, RecordRefused, Unreachable
 from penstock.record import KafkaRecord
 
 __all__ = ["follow", "publish", "scan"]
@@ -217,69 +219,127 @@ _MAX_BYTES: Final = "1000000000"
 """The most that librdkafka allows: how large a record may be is for its topic to say."""
 
 
+_OF_A_RECORD: Final = frozenset(
+    {
+        "INVALID_MSG_SIZE",
+        "INVALID_RECORD",
+        "INVALID_TIMESTAMP",
+        "MSG_SIZE_TOO_LARGE",
+        "RECORD_LIST_TOO_LARGE",
+        "_INVALID_DIFFERENT_RECORD",
+    }
+)
+"""librdkafka's names for: the batch is refused for the sake of one of its records, or of their number."""
+
+
 def publish(
     options: Mapping[str, str],
     records: Iterable[KafkaRecord | None],
     *,
     patience: float = 30.0,
-    on_sent: Callable[[], None] | None = None,
+    on_sent: Callable[[KafkaRecord], None] | None = None,
+    named: Callable[[KafkaRecord], str] = lambda record: "a record",
 ) -> int:
     """Write records to their topics and wait until all are acknowledged; gives how many.
 
     A record goes to its partition, or by its key if it names none. None among them means that the next one is
-    not there yet. If one is refused, ClusterError says how many were written, also while none comes;
-    Unreachable if nobody answered, soon if that is so from the start.
+    not there yet. A batch that is refused for the sake of a record is sent again one by one: RecordRefused
+    says which one it was, as it is `named`, and how many were written; nothing behind it is sent.
+    ClusterError for another refusal, also while no record comes; Unreachable if nobody answered, soon if that
+    is so from the start.
     """
     extra = {"enable.idempotence": "true", "linger.ms": "5", "message.timeout.ms": str(int(patience * 1000))}
     extra["message.max.bytes"] = _MAX_BYTES
     contact = Contact("Producer", {**options, **extra}, name="Kafka")
     contact.require()
-    producer = contact.client
-    written, failed = 0, list[Any]()
-
-    def delivered(error: Any, _message: Any) -> None:
-        nonlocal written
-        if error is not None:
-            failed.append(error)
-            return
-        written += 1
-        if on_sent is not None:
-            on_sent()
-
-    waiting = _sent(producer, records, delivered, failed, patience)
-    what = f"only {written} records were written"
-    if failed:
-        raise contact.error("a record", failed[0], what=what)
+    sending = _Sending(contact, patience, on_sent)
+    left = iter(records)
+    while True:
+        waiting = sending.send(left)
+        again = sending.of_a_record()
+        if not again:
+            break
+        for record in again:
+            waiting = sending.send([record])
+            if sending.of_a_record():
+                what = f"{named(record)} was refused ({sending.written} written)"
+                raise RecordRefused(contact.error("a record", sending.error, what=what), record)
+            if sending.failed:
+                break
+    what = f"only {sending.written} records were written"
+    if sending.failed:
+        raise contact.error("a record", sending.failed[0][0], what=what)
     if waiting:
         raise Unreachable(what, where=contact.address, why=f"no answer in {patience:g} s", next=START)
-    return written
+    return sending.written
 
 
-def _sent(
-    producer: Any,
-    records: Iterable[KafkaRecord | None],
-    delivered: Callable[[Any, Any], None],
-    failed: list[Any],
-    patience: float,
-) -> int:
-    """Send records until one has failed, and wait for receipts; gives for how many there is none."""
-    from confluent_kafka import KafkaException
+class _Sending:
+    """A producer of librdkafka, and what became of the records that it was given."""
 
-    for record in records:
-        if failed:
-            break
+    def __init__(
+        self, contact: Contact, patience: float, on_sent: Callable[[KafkaRecord], None] | None
+    ) -> None:
+        self.written = 0
+        self.failed: list[tuple[Any, KafkaRecord | None]] = []
+        """Errors that are not dealt with yet, and of which record each is; None: of the producer."""
+        self.error: Any = None
+        self._contact = contact
+        self._producer = contact.client
+        self._patience = patience
+        self._on_sent = on_sent
+
+    def send(self, records: Iterable[KafkaRecord | None]) -> int:
+        """Send records until one has failed, and wait for receipts; gives for how many there is none."""
+        from confluent_kafka import KafkaException
+
         try:
-            if record is None:
-                producer.poll(_BETWEEN_RECORDS)
-            else:
-                _produce(producer, record, delivered, patience)
+            self._send(records)
+        except PenstockError:
+            # The source ended in the middle. What it gave before is sent: a producer that ends drops it.
+            with suppress(KafkaException, SystemError):
+                self._producer.flush(self._patience)
+            raise
+        try:
+            return int(self._producer.flush(self._patience))
         except (KafkaException, SystemError) as exc:
-            failed.append(_fatal(exc))
-    try:
-        return int(producer.flush(patience))
-    except (KafkaException, SystemError) as exc:
-        failed.insert(0, _fatal(exc))  # the cause: what was queued is only purged for its sake
-        return 0
+            self.failed.insert(0, (_fatal(exc), None))  # what was queued is only purged for its sake
+            return 0
+
+    def _send(self, records: Iterable[KafkaRecord | None]) -> None:
+        from confluent_kafka import KafkaException
+
+        for record in records:
+            try:
+                if record is None:
+                    self._producer.poll(_BETWEEN_RECORDS)
+                    if self._contact.is_refused:
+                        self._contact.renew_login()
+                else:
+                    _produce(self._producer, record, partial(self._delivered, record), self._patience)
+            except (KafkaException, SystemError) as exc:
+                self.failed.append((_fatal(exc), record))
+            if self.failed:
+                # Not one record more is taken: who goes on behind it takes the next.
+                break
+
+    def of_a_record(self) -> list[KafkaRecord]:
+        """Give the records that failed, if all did for the sake of a record; their errors are dealt with."""
+        found = [record for error, record in self.failed if str(error.name()) in _OF_A_RECORD and record]
+        if len(found) != len(self.failed):
+            return []
+        if found:
+            self.error = self.failed[0][0]
+        self.failed.clear()
+        return found
+
+    def _delivered(self, record: KafkaRecord, error: Any, _message: Any) -> None:
+        if error is not None:
+            self.failed.append((error, record))
+            return
+        self.written += 1
+        if self._on_sent is not None:
+            self._on_sent(record)
 
 
 def _fatal(exc: BaseException) -> Any:

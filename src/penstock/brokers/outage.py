@@ -1,4 +1,8 @@
-"""What is logged of an outage: a WARNING when it begins, reminders, an INFO with its duration at the end."""
+"""What is logged of an outage: a WARNING when it begins, reminders, an INFO with its duration at the end.
+
+An error that has another next step than those before is logged at once: a broker that is back and refuses the
+login needs something else than one that is away.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +43,8 @@ class OutageLog:
         self._clock = clock
         self._since: float | None = None
         self._next_reminder = 0.0
+        self._advised: set[object] = set()
+        """The next steps that were logged in this outage."""
         self.reason: str | None = None
         """Why the last attempt failed; None while attempts work."""
 
@@ -49,15 +55,17 @@ class OutageLog:
 
     def failed(self, reason: object) -> None:
         """Note that an attempt has failed."""
-        now = self._clock()
+        now, advice = self._clock(), getattr(reason, "next", None)
         self.reason = str(reason)
         if self._since is None:
             self._since = now
+            self._advised.clear()
             self._log.warning("%s: lost, tried again until it is back: %s", self._subject, reason)
-        elif now >= self._next_reminder:
+        elif now >= self._next_reminder or advice not in self._advised:
             self._log.warning("%s: still away after %.0f s: %s", self._subject, now - self._since, reason)
         else:
             return
+        self._advised.add(advice)
         self._next_reminder = now + self._remind
 
     def worked(self) -> None:

@@ -35,6 +35,7 @@ NOT_FOUND: Final = 404
 NOT_ALLOWED: Final = 405
 """The answer for a policy of a topic where the broker has switched those off."""
 WORKERS: Final = 8
+MAX_PARTITIONS: Final = 1_000_000
 MAX_PROBED: Final = 20
 """Topics of a namespace that are asked at most for what its topics inherit."""
 PARTITION: Final = "-partition-"
@@ -42,6 +43,8 @@ NAMESPACE_POLICIES: Final = ("retention", "ttl", "replication")
 """Policies that a contract declares for a namespace; a topic may have one of its own, which goes before."""
 TOPIC_POLICIES: Final = ("deduplication", "compaction")
 """Policies that a contract declares for a topic."""
+_NO_TIME: Final = "1970-"
+"""How a time begins that the broker's metadata store does not keep."""
 SCHEMA: Final = "schema"
 """Named among policies, it lets the schema of a topic be read."""
 
@@ -170,7 +173,7 @@ class PulsarAdmin:
 
     def clusters(self) -> tuple[str, ...]:
         """Name the clusters that this broker knows."""
-        return tuple(sorted(self._get("/clusters", "clusters") or ()))
+        return tuple(sorted(self._names(self._get("/clusters", "clusters"), "clusters")))
 
     def has_tenant(self, tenant: str) -> bool:
         """Say whether a tenant is there; its own administrator may ask, too."""
@@ -198,7 +201,7 @@ class PulsarAdmin:
         return NamespaceState(
             retention=own.retention,
             ttl=own.ttl,
-            replication=tuple(sorted(values.get("replication_clusters") or ())),
+            replication=tuple(sorted(self._names(values.get("replication_clusters"), "replication"))),
             inherited=self._defaults(wanted, topics) if wanted else Policies(),
             is_empty=not topics,
         )
@@ -238,11 +241,39 @@ class PulsarAdmin:
         compatible = isinstance(value, dict) and value.get("compatibility") is True
         return None if compatible else "The schemas are not compatible."
 
+    def schemas(self, topic: str) -> Sequence[PulsarSchema]:
+        """Give all versions of the schema of a topic, the oldest first."""
+        subject = f"schemas of topic {topic}"
+        found = self._object(self._get(f"{_schema_path(topic)}/schemas", subject), subject)
+        listed = found.get("getSchemaResponses")
+        versions = [self._schema(each, subject) for each in (listed if isinstance(listed, list) else ())]
+        return sorted(versions, key=lambda each: each.version)
+
+    def created(self, topic: str) -> Mapping[int, str]:
+        """Return when each partition of a persistent topic was created, 0 for a topic without partitions.
+
+        A partition that was deleted and created again has another time. Where the broker's metadata store
+        keeps no times there are none. Raises ClusterError, also if there is no such topic.
+        """
+        subject = f"topic {topic}"
+        info = self._object(self._get(f"{topic_path(topic)}/internal-info", subject), subject)
+        parts = info.get("partitions")
+        rows = {topic: info} if parts is None else self._object(parts, subject)
+        times = {
+            _partition_number(name): self._object(one, subject).get("creationDate")
+            for name, one in rows.items()
+        }
+        return {
+            number: time
+            for number, time in sorted(times.items())
+            if isinstance(time, str) and not time.startswith(_NO_TIME)
+        }
+
     def usage(self, topic: str) -> PulsarUsage:
         """Count what a topic stores and name its subscriptions; those of Pulsar itself do not count."""
         path, subject = topic_path(topic), f"topic {topic}"
-        found = self._get(f"{path}/subscriptions", subject)
-        names = [str(name) for name in found if not str(name).startswith("__")] if found else []
+        found = self._names(self._get(f"{path}/subscriptions", subject), f"subscriptions of {subject}")
+        names = [name for name in found if not name.startswith("__")]
         return PulsarUsage(entries=self._entries(topic), subscriptions=tuple(sorted(names)))
 
     # Changing
@@ -274,7 +305,7 @@ class PulsarAdmin:
         self._do("POST", f"{topic_path(topic)}/partitions", f"topic {topic}", total)
 
     def set_schema(self, topic: str, schema: PulsarSchema) -> None:
-        """Make a schema the newest of a topic."""
+        """Make a schema the newest of a topic; Pulsar leaves one that is a version of it already as it is."""
         self._do("POST", f"{_schema_path(topic)}/schema", f"schema of topic {topic}", _schema_body(schema))
 
     def create_missed_partitions(self, topic: str) -> None:
@@ -307,6 +338,8 @@ class PulsarAdmin:
         if found is None:
             return None
         partitions = whole(self._object(found.value, subject).get("partitions")) or 0
+        if not 0 <= partitions <= MAX_PARTITIONS:
+            raise self._strange(f"number of partitions for {subject}", partitions)
         hidden: list[str] = []
         read = dict.fromkeys(policies, self._policy_if_allowed) | {SCHEMA: self._schema_if_allowed}
         own: dict[str, Any] = {name: read[name](topic, name, hidden) for name in policies}
@@ -334,7 +367,10 @@ class PulsarAdmin:
             return None
         if answer is None:
             return None
-        value = self._object(answer.value, f"schema of topic {topic}")
+        return self._schema(answer.value, f"schema of topic {topic}")
+
+    def _schema(self, found: Any, subject: str) -> PulsarSchema:
+        value = self._object(found, subject)
         return PulsarSchema(
             type=str(value.get("type")),
             definition=str(value.get("data") or ""),
@@ -353,7 +389,7 @@ class PulsarAdmin:
         """Read a policy of a topic: its own, or with `applied` the one in effect; None if there is none."""
         path, subject = f"{topic_path(topic)}/{_POLICIES_OF_TOPICS[policy]}", f"{policy} of topic {topic}"
         answer = self._rest.call("GET", f"{path}?applied=true" if applied else path)
-        if answer.status == NOT_ALLOWED and not applied:
+        if answer.status == NOT_ALLOWED:
             return None
         value = self._accepted(subject, answer).value
         if value is None:
@@ -419,19 +455,41 @@ class PulsarAdmin:
 
     def _accepted(self, subject: str, answer: Answer) -> Answer:
         if not answer.ok:
-            raise self._rest.refuse(subject, answer)
+            advice = next((text for words, text in _ADVICE.items() if words in answer.reason), None)
+            if advice is None:
+                raise self._rest.refuse(subject, answer)
+            raise ClusterError(
+                f"{self._rest.name} refused: {subject}",
+                where=self._rest.address,
+                why=answer.reason,
+                next=advice,
+            )
         return answer
 
     def _object(self, value: Any, subject: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):
-            raise ClusterError(
-                f"{self._rest.name} gave no object for {subject}",
-                where=self._rest.address,
-                why=repr(value)[:200],
-            )
+            raise self._strange(f"object for {subject}", value)
         return value
 
+    def _names(self, value: Any, subject: str) -> list[str]:
+        """Give a list of names; none if there is no value."""
+        names = [] if value is None else value
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise self._strange(f"names for {subject}", value)
+        return names
 
+    def _strange(self, wanted: str, value: Any) -> ClusterError:
+        return ClusterError(
+            f"{self._rest.name} gave no {wanted}", where=self._rest.address, why=repr(value)[:200]
+        )
+
+
+# Pulsar's words; the first two come with the status of a missing right.
+_ADVICE: Final[Mapping[str, str]] = {
+    "Invalid cluster id": "name clusters that this Pulsar knows in geo-replication of the contract",
+    "allowed clusters": "let the tenant use this cluster, or leave it out of geo-replication in the contract",
+    "backlog quota": "raise retention in the contract above the backlog quota of the namespace, or lower it",
+}
 _POLICIES: Final[Mapping[str, str]] = {
     "retention": "retention",
     "ttl": "messageTTL",
@@ -466,6 +524,11 @@ def _first_words(reason: str) -> str:
 def _without_partition(topic: str) -> str:
     name, mark, number = topic.rpartition(PARTITION)
     return name if mark and number.isdecimal() else topic
+
+
+def _partition_number(topic: str) -> int:
+    _, mark, number = topic.rpartition(PARTITION)
+    return int(number) if mark and number.isdecimal() else 0
 
 
 def whole(value: Any) -> int | None:

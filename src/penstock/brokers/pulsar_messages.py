@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,16 +17,19 @@ from penstock.brokers.pulsar import PulsarClient
 from penstock.brokers.pulsar.reader import Reader
 from penstock.brokers.pulsar.subscription import Delivery
 from penstock.brokers.start import Start, StartKind
-from penstock.errors import PenstockError, WireError
+from penstock.errors import ClusterError, PenstockError, PulsarRefused, RecordRefused, WireError
 from penstock.record import PulsarMessage
 from penstock.wire.pulsar import MessageId
 from penstock.wire.pulsar.message_id import EARLIEST, LATEST
 from penstock.wire.pulsar.messages import metadata_of, unpack
+from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
 __all__ = ["Unreadable", "follow", "parts_of", "publish"]
 
 _SEATS: Final = 1000
 _MASK: Final = 0x7FFFFFFF
+_OF_A_MESSAGE: Final = frozenset({ServerError.NOT_ALLOWED_ERROR, ServerError.INCOMPATIBLE_SCHEMA})
+"""Codes that say that a topic does not take a message, whoever sends it again."""
 _BETWEEN_MESSAGES: Final = 0.02
 """Seconds to wait for a message that is not there yet."""
 
@@ -55,27 +58,50 @@ async def publish(
     messages: Iterable[PulsarMessage | None],
     *,
     avro_schema: str | None = None,
+    named: Callable[[PulsarMessage], str] = lambda message: "a message",
 ) -> int:
     """Send messages and wait until all are acknowledged; a key decides as in Pulsar's Java client.
 
     None among them means that the next one is not there yet; what was refused is raised meanwhile too.
+    RecordRefused says which message its topic does not take, as it is `named`; nothing behind it is sent.
     """
     parts = await parts_of(client, topic)
     producers = [await client.producer(part, avro_schema=avro_schema) for part in parts]
-    receipts: deque[asyncio.Future[Any]] = deque()
-    sent = 0
-    for message in messages:
-        while receipts and receipts[0].done():
-            await receipts.popleft()
-        if message is None:
-            await asyncio.sleep(_BETWEEN_MESSAGES)
-            continue
-        part = sent if message.key is None else _java_hash(message.key) & _MASK
-        metadata = metadata_of(message, time.time_ns() // 1_000_000)
-        receipts.append(await producers[part % len(parts)].send_message(metadata, message.payload or b""))
-        sent += 1
-    for receipt in receipts:
-        await receipt
+    receipts: deque[tuple[asyncio.Future[Any], PulsarMessage]] = deque()
+    sent = written = 0
+
+    async def settled(waiting: Awaitable[Any], message: PulsarMessage) -> Any:
+        try:
+            return await waiting
+        except PulsarRefused as exc:
+            if exc.server_error not in _OF_A_MESSAGE:
+                raise
+            others = await asyncio.gather(*(each for each, _ in receipts), return_exceptions=True)
+            count = written + sum(not isinstance(each, BaseException) for each in others)
+            what = f"{named(message)} was refused ({count} written)"
+            why = ": ".join(filter(None, (exc.what, exc.why)))
+            raise RecordRefused(ClusterError(what, where=topic, why=why, next=exc.next), message) from exc
+
+    try:
+        for message in messages:
+            while receipts and receipts[0][0].done():
+                await settled(*receipts.popleft())
+                written += 1
+            if message is None:
+                await asyncio.sleep(_BETWEEN_MESSAGES)
+                continue
+            part = sent if message.key is None else _java_hash(message.key) & _MASK
+            metadata = metadata_of(message, time.time_ns() // 1_000_000)
+            sending = producers[part % len(parts)].send_message(metadata, message.payload or b"")
+            receipts.append((await settled(sending, message), message))
+            sent += 1
+        while receipts:
+            await settled(*receipts.popleft())
+            written += 1
+    except PenstockError:
+        # The source ended in the middle, or one was refused. The others are on their way.
+        await asyncio.gather(*(each for each, _ in receipts), return_exceptions=True)
+        raise
     return sent
 
 

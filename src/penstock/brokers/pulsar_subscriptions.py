@@ -5,7 +5,7 @@ Pulsar counts a backlog in entries; an entry holds one message or a batch of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 
 from penstock.brokers.pulsar_admin import WORKERS, PulsarAdmin, namespace_path, quoted, topic_path, whole
 from penstock.brokers.start import Start, StartKind
-from penstock.errors import ClusterError, UsageError
+from penstock.errors import AccessDenied, ClusterError, UsageError
 
 __all__ = ["Consumer", "Cursor", "PulsarSubscriptions", "TopicPart", "TopicStats"]
 
@@ -91,11 +91,36 @@ class PulsarSubscriptions(PulsarAdmin):
             )
             return tuple(sorted(name for names in found for name in names))
 
-    def topic_names(self, namespaces: Iterable[str]) -> Mapping[str, bool]:
-        """Name the topics of namespaces, and whether they have partitions; those are named once."""
+    def topic_names(
+        self, namespaces: Sequence[str], *, absent_ok: bool = False
+    ) -> tuple[Mapping[str, bool], tuple[str, ...]]:
+        """Name the topics of namespaces, and whether they have partitions; those are named once.
+
+        Second, those namespaces whose topics may not be listed; AccessDenied if that are all of them.
+        A namespace that is not there is an error, or with `absent_ok` has no topics.
+        """
         with ThreadPoolExecutor(WORKERS) as workers:
-            found = list(workers.map(self._topic_names, namespaces))
-        return {topic: partitioned for each in found for topic, partitioned in each.items()}
+            names = workers.map(lambda name: self._topic_names_if_allowed(name, absent_ok), namespaces)
+            found = dict(zip(namespaces, names, strict=True))
+        denied = {name: each for name, each in found.items() if isinstance(each, AccessDenied)}
+        if denied and len(denied) == len(found):
+            raise next(iter(denied.values()))
+        topics = {
+            topic: partitioned
+            for each in found.values()
+            if not isinstance(each, AccessDenied)
+            for topic, partitioned in each.items()
+        }
+        return topics, tuple(denied)
+
+    def _topic_names_if_allowed(self, namespace: str, absent_ok: bool) -> dict[str, bool] | AccessDenied:
+        path, subject = f"/persistent/{namespace_path(namespace)}/partitioned", f"namespace {namespace}"
+        try:
+            if absent_ok and self._find(path, subject) is None:
+                return {}
+            return self._topic_names(namespace)
+        except AccessDenied as denied:
+            return denied
 
     def _topic_names(self, namespace: str) -> dict[str, bool]:
         path, subject = namespace_path(namespace), f"namespace {namespace}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -25,7 +26,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_REDIRECTS: Final = 5
 MAX_REASON: Final = 2_000
 MAX_BROKERS: Final = 10_000
-BROKERS_SECONDS: Final = 60.0
+BROKERS_SECONDS: Final = 5.0
 """So often at most a cluster is asked for the list of its brokers."""
 _REDIRECTS: Final = frozenset({307, 308})
 _REFUSED: Final = 300
@@ -94,6 +95,7 @@ class Rest:
         self._hosts = {host.lower() for host in hosts}
         self._brokers = brokers
         self._asked_brokers = -BROKERS_SECONDS
+        self._asking = threading.Lock()
         self._headers = {"Accept": f"{media_type}, application/json", "Content-Type": media_type}
         if authorization is not None:
             self._headers["Authorization"] = authorization
@@ -150,12 +152,17 @@ class Rest:
                 if response.status_code not in _REDIRECTS:
                     return self._known(self._read(response), url)
                 url = self._next(url, response.headers.get("location", ""))
-            if self._may_ask_brokers(url):
-                with self._client.stream(
-                    "GET", f"{self.base}{self._brokers}", headers=self._headers
-                ) as listed:
-                    self._trust(listed.status_code, self._raw(listed))
+            if not self._gets_credentials(url):
+                self._learn_brokers(url)
         raise ClusterError(f"{self.name} redirects in a circle", where=self.address)
+
+    def _learn_brokers(self, url: str) -> None:
+        """Ask for the list of brokers; one thread for all that meet a host which is not known."""
+        with self._asking:
+            if self._may_ask_brokers(url):
+                path = f"{self.base}{self._brokers}"
+                with self._client.stream("GET", path, headers=self._headers) as listed:
+                    self._trust(self._read(listed))
 
     # Who gets the credentials
 
@@ -169,17 +176,15 @@ class Rest:
         return {name: value for name, value in self._headers.items() if name != "Authorization"}
 
     def _may_ask_brokers(self, url: str) -> bool:
-        """Say whether to ask for the list of brokers, and count that as done: brokers come and go."""
+        """Say whether to ask for the list of brokers: they come and go."""
         if self._brokers is None or self._gets_credentials(url):
             return False
-        due = time.monotonic() >= self._asked_brokers + BROKERS_SECONDS
-        self._asked_brokers = time.monotonic() if due else self._asked_brokers
-        return due
+        return time.monotonic() >= self._asked_brokers + BROKERS_SECONDS
 
-    def _trust(self, status: int, raw: bytes | bytearray) -> None:
+    def _trust(self, listed: Answer) -> None:
         """Take the brokers of a cluster from its own list; an answer that is none changes nothing."""
-        listed = _parse(bytes(raw)) if status < _REFUSED else None
-        found = listed if isinstance(listed, list) else ()
+        self._asked_brokers = time.monotonic()
+        found = listed.value if listed.ok and isinstance(listed.value, list) else ()
         origins = [_origin(f"//{each}") for each in found[:MAX_BROKERS] if isinstance(each, str)]
         self._hosts |= {origin[0] for origin in origins if origin and origin[0]}
 

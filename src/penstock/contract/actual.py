@@ -77,6 +77,8 @@ class ActualPulsar:
     tenants: frozenset[str] = frozenset()
     namespaces: Mapping[str, NamespaceState] = field(default_factory=dict)
     topics: Mapping[str, PulsarTopicState] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """Which version of a topic's schema is the wanted one, where the newest is written otherwise."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """Why the schema that is wanted of a topic may not follow the one that it has."""
     doomed: Mapping[str, PulsarUsage] = field(default_factory=dict)
@@ -143,7 +145,7 @@ def _gone(desired: Desired, server: str) -> list[str]:
 
 def _read_kafka(server: str, desired: Desired, port: KafkaPort, unseen: list[Unseen]) -> ActualKafka:
     wanted = [topic for topic in desired.kafka_topics if topic.server == server]
-    cluster = port.cluster([topic.topic for topic in wanted])
+    cluster = port.cluster([*(topic.topic for topic in wanted), *_gone(desired, server)])
     there = [topic for topic in wanted if topic.topic in cluster.topics]
     unseen += [Unseen(server=server, noun="topic", name=name) for name in sorted(cluster.hidden)]
     settings = _read_settings(server, there, port, unseen)
@@ -237,31 +239,55 @@ def _read_pulsar(server: str, desired: Desired, port: PulsarPort, unseen: list[U
         if each.server == server and namespace_of(each.topic) in {*known, *hidden}
     ]
     topics = _read_topics(server, port.topics(asked, policies), unseen)
-    gone = port.topics(_gone(desired, server), ())
-    doomed = [topic for topic, state in gone.items() if isinstance(state, PulsarTopicState)]
+    versions, refusals = _schemas(server, desired, topics, port, unseen)
+    doomed = _read_topics(server, port.topics(_gone(desired, server), ()), unseen)
     return ActualPulsar(
         clusters=clusters,
         tenants=tenants,
         namespaces=known,
         topics=topics,
-        refusals=_refusals(server, desired, topics, port),
+        versions=versions,
+        refusals=refusals,
         doomed=_usages(server, doomed, port.usage, unseen),
     )
 
 
-def _refusals(
-    server: str, desired: Desired, topics: Mapping[str, PulsarTopicState], port: PulsarPort
-) -> dict[str, str]:
-    """Ask about the schemas that would replace others; a topic without one takes any."""
-    found: dict[str, str] = {}
+def _schemas(
+    server: str,
+    desired: Desired,
+    topics: Mapping[str, PulsarTopicState],
+    port: PulsarPort,
+    unseen: list[Unseen],
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Ask about schemas that would replace others: which version one is already, or why it may not be one.
+
+    Only administrators of a tenant may ask whether a schema is compatible. A topic without one takes any.
+    """
+    versions: dict[str, int] = {}
+    refusals: dict[str, str] = {}
     for wanted in desired.pulsar_topics:
         there = topics[wanted.topic].schema if wanted.server == server and wanted.topic in topics else None
         avro = wanted.payload.avro
         if there is None or avro is None or there.type != AVRO or same_definition(there.definition, avro):
             continue
-        refusal = port.schema_refusal(wanted.topic, PulsarSchema(type=AVRO, definition=avro))
-        found |= {} if refusal is None else {wanted.topic: refusal}
-    return found
+        schema = PulsarSchema(type=AVRO, definition=avro)
+        try:
+            version = _version_of(avro, port.schemas(wanted.topic))
+            refusal = port.schema_refusal(wanted.topic, schema) if version is None else None
+        except AccessDenied as denied:
+            what = "whether a new schema is compatible"
+            unseen.append(_unseen(server, "topic", wanted.topic, denied, what))
+            continue
+        versions |= {} if version is None else {wanted.topic: version}
+        refusals |= {} if refusal is None else {wanted.topic: refusal}
+    return versions, refusals
+
+
+def _version_of(avro: str, versions: Iterable[PulsarSchema]) -> int | None:
+    found = (
+        each.version for each in versions if each.type == AVRO and same_definition(each.definition, avro)
+    )
+    return max(found, default=None)
 
 
 def _tenants(names: Iterable[str], port: PulsarPort) -> frozenset[str]:

@@ -68,6 +68,12 @@ def options(connection: Connection, client: Client) -> Options:
             f"{connection.address} wants OAUTHBEARER, and something is missing for it",
             next="give username (client id), password (client secret) and token_url in penstock.yaml",
         )
+    if client in _KAFKA_CLIENTS and connection.mechanism in _LOGIN_MODULES and not _has_login(connection):
+        raise ConfigError(
+            f"{connection.address} wants a login by {connection.mechanism}, and there are no credentials",
+            next="give username and password of this server in a context of penstock.yaml; "
+            "for development: penstock dev up",
+        )
     made = ((name, make(connection)) for name, make in _TABLE[client].items())
     return {name: value for name, value in made if value is not None}
 
@@ -77,6 +83,7 @@ def reveal(masked: Options) -> dict[str, str]:
     return {name: value.reveal() if isinstance(value, Secret) else value for name, value in masked.items()}
 
 
+_KAFKA_CLIENTS: Final = (Client.CONFLUENT_KAFKA, Client.SPARK_KAFKA)
 _Maker = Callable[[Connection], Option | None]
 
 
@@ -121,6 +128,10 @@ def _oauth_parts(connection: Connection) -> tuple[object, ...]:
     return connection.security.username, connection.security.password, connection.token_url
 
 
+def _has_login(connection: Connection) -> bool:
+    return connection.security.username is not None and _password(connection) is not None
+
+
 def _if_oauth(make: _Maker) -> _Maker:
     return lambda connection: make(connection) if _is_oauth(connection) else None
 
@@ -135,8 +146,7 @@ def _password(connection: Connection) -> Secret | None:
     if connection.mechanism is None or _is_oauth(connection):
         return None
     if security.password is None and security.token is not None:
-        token = security.token
-        return Secret(lambda: f"token:{token.reveal()}")
+        return security.token.prefixed("token:")
     return security.password
 
 

@@ -17,6 +17,7 @@ from penstock.brokers.pulsar_admin import (
     Retention,
 )
 from penstock.brokers.schema_registry import Registered, SchemaReference, Verdict
+from penstock.contract.pulsar_schemas import same_definition
 from penstock.contract.topics import namespace_of
 from penstock.errors import AccessDenied, ClusterError
 
@@ -139,6 +140,8 @@ class MemoryPulsar:
     refusal: str | None = None
     """Why a new schema is not compatible; None if it is."""
     state: dict[str, PulsarTopicState] = field(default_factory=dict)
+    earlier: dict[str, list[PulsarSchema]] = field(default_factory=dict)
+    """The schemas of topics before the newest ones."""
     usages: dict[str, PulsarUsage] = field(default_factory=dict)
 
     def clusters(self) -> tuple[str, ...]:
@@ -206,11 +209,20 @@ class MemoryPulsar:
         """Give the reason why a schema may not become the next version of a topic."""
         return self.refusal
 
+    def schemas(self, topic: str) -> Sequence[PulsarSchema]:
+        """Give all versions of the schema of a topic."""
+        newest = self._topic(topic).schema
+        return [*self.earlier.get(topic, ()), *([] if newest is None else [newest])]
+
     def set_schema(self, topic: str, schema: PulsarSchema) -> None:
-        """Make a schema the newest of a topic."""
-        before = self._topic(topic).schema
-        version = 0 if before is None else before.version + 1
-        self.state[topic] = replace(self._topic(topic), schema=replace(schema, version=version))
+        """Make a schema the newest of a topic; one that is a version of it already stays that version."""
+        known = self.schemas(topic)
+        if any(
+            each.type == schema.type and same_definition(each.definition, schema.definition) for each in known
+        ):
+            return
+        self.earlier[topic] = list(known)
+        self.state[topic] = replace(self._topic(topic), schema=replace(schema, version=len(known)))
 
     def create_missed_partitions(self, topic: str) -> None:
         """Create the partitions that are missing."""

@@ -5,6 +5,7 @@ The file is foreign when it comes back: it is bounded, and every field is checke
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,13 +48,28 @@ class PlanFile:
 
 
 def save_plan(path: Path, file: PlanFile) -> None:
-    """Write a plan file as a whole, or not at all."""
+    """Write a plan file as a whole, or not at all, also if the machine fails meanwhile."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fresh.write_bytes(_adapter().dump_json(file, indent=2) + b"\n")
+        with fresh.open("wb") as stream:
+            stream.write(_adapter().dump_json(file, indent=2) + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
         fresh.replace(path)
+        _sync_folder(path.parent)
     except OSError as exc:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
         raise UsageError(f"cannot write {path}: {exc.strerror}", next="choose another file") from exc
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def load_plan(path: Path) -> PlanFile:

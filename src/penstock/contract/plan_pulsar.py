@@ -10,6 +10,7 @@ from penstock.brokers.pulsar_admin import (
     SCHEMA,
     TOPIC_POLICIES,
     NamespaceState,
+    PulsarSchema,
     PulsarTopicState,
     Retention,
 )
@@ -56,7 +57,8 @@ def pulsar_steps(desired: Desired, actual: Actual) -> Iterator[Step | Note]:
             if topic.server == server and (server, topic.topic) not in actual.hidden:
                 state = cluster.topics.get(topic.topic)
                 namespace = declared[namespace_of(topic.topic)]
-                yield from _topic(topic, state, namespace, cluster.refusals.get(topic.topic))
+                yield from _topic(topic, state, namespace)
+                yield from _schema(topic, state, cluster)
         yield from _doomed(server, cluster)
 
 
@@ -125,7 +127,6 @@ def _topic(
     wanted: WantedPulsarTopic,
     state: PulsarTopicState | None,
     namespace: WantedNamespace,
-    refusal: str | None,
 ) -> Iterator[Step | Note]:
     if state is None:
         yield CreatePulsarTopic(
@@ -139,37 +140,59 @@ def _topic(
         yield from _partitions(wanted, state)
         yield from _overrides(wanted, state, namespace)
     yield from _topic_policies(wanted, state)
-    yield from _schema(wanted, state, refusal)
 
 
 def _schema(
-    wanted: WantedPulsarTopic, state: PulsarTopicState | None, refusal: str | None
+    wanted: WantedPulsarTopic, state: PulsarTopicState | None, cluster: ActualPulsar
 ) -> Iterator[Step | Note]:
     """Compare the schema of a topic with what the messages of the contract say about their payloads."""
-    there, payload = None if state is None else state.schema, wanted.payload
+    payload = wanted.payload
     if payload.format is None or (state is not None and SCHEMA in state.hidden):
         return
-    if there is not None and contradicts(payload.format, there):
+    if state is None or state.schema is None:
+        if payload.avro is not None:
+            yield _set_schema(wanted, payload.avro, None, is_new=state is None)
+        return
+    there = state.schema
+    if contradicts(payload.format, there):
         yield _blocked_schema(
             wanted,
             f"schema {there.type}, contract says {payload.format.name}",
             "Payloads by the contract are not what the schema of the topic describes.",
         )
-    elif refusal is not None and there is not None:
-        yield _blocked_schema(wanted, f"schema v{there.version}, a new one is not compatible", refusal)
-    elif payload.avro is None and there is not None and there.definition:
+    elif payload.avro is not None:
+        yield from _avro_schema(wanted, payload.avro, there, cluster)
+    elif there.definition:
         yield Note(name=wanted.topic, text=f"its {there.type} schema cannot be compared with the contract's")
-    elif payload.avro is not None and (there is None or not same_definition(there.definition, payload.avro)):
-        known = state is not None
-        yield SetPulsarSchema(
-            server=wanted.server,
-            place=wanted.place,
-            topic=wanted.topic,
-            schema=payload.avro,
-            before=None if there is None else there.version,
-            risk=Risk.CAUTION if known else Risk.SAFE,
-            warning="clients whose schema is not compatible are refused" if known else "",
-        )
+
+
+def _avro_schema(
+    wanted: WantedPulsarTopic, avro: str, there: PulsarSchema, cluster: ActualPulsar
+) -> Iterator[Step | Note]:
+    refusal, version = cluster.refusals.get(wanted.topic), cluster.versions.get(wanted.topic)
+    if refusal is not None:
+        yield _blocked_schema(wanted, f"schema v{there.version}, a new one is not compatible", refusal)
+    elif version is not None:
+        # Pulsar makes no new version of a schema that it has.
+        if version != there.version:
+            text = f"the contract has schema v{version}, the newest is v{there.version}"
+            yield Note(name=wanted.topic, text=text)
+    elif not same_definition(there.definition, avro):
+        yield _set_schema(wanted, avro, there, is_new=False)
+
+
+def _set_schema(
+    wanted: WantedPulsarTopic, avro: str, there: PulsarSchema | None, *, is_new: bool
+) -> SetPulsarSchema:
+    return SetPulsarSchema(
+        server=wanted.server,
+        place=wanted.place,
+        topic=wanted.topic,
+        schema=avro,
+        before=None if there is None else there.version,
+        risk=Risk.SAFE if is_new else Risk.CAUTION,
+        warning="" if is_new else "clients whose schema is not compatible are refused",
+    )
 
 
 def _blocked_schema(wanted: WantedPulsarTopic, difference: str, why: str) -> Blocked:

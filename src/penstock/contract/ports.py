@@ -94,8 +94,11 @@ class PulsarTopics(Protocol):
     def schema_refusal(self, topic: str, schema: PulsarSchema) -> str | None:
         """Give the reason why a schema may not become the next version of a topic; None if it may."""
 
+    def schemas(self, topic: str) -> Sequence[PulsarSchema]:
+        """Give all versions of the schema of a topic, the oldest first."""
+
     def set_schema(self, topic: str, schema: PulsarSchema) -> None:
-        """Make a schema the newest of a topic."""
+        """Make a schema the newest of a topic; one that is a version of it already stays that version."""
 
     def create_missed_partitions(self, topic: str) -> None:
         """Create the partitions that a topic should have by its metadata and does not."""

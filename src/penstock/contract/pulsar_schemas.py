@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.brokers.pulsar_admin import PulsarSchema
+from penstock.contract.avro_types import PRIMITIVES, normal_form
 from penstock.contract.channels import Channel
 from penstock.contract.document import Contract
 from penstock.contract.messages import Message
+from penstock.contract.node import JsonValue
 from penstock.contract.schema import SchemaFormat
 from penstock.contract.subjects import combined
 
@@ -63,11 +65,44 @@ def contradicts(wanted: SchemaFormat, there: PulsarSchema) -> bool:
 
 
 def same_definition(left: str, right: str) -> bool:
-    """Say whether two Avro definitions are the same JSON."""
+    """Say whether Pulsar takes two Avro definitions for the same one, and so makes no new version of it.
+
+    It compares as Avro's Java library does: without documentation, aliases and the defaults of enumerations.
+    """
     try:
-        return bool(json.loads(left) == json.loads(right))
+        return _essence(normal_form(json.loads(left))) == _essence(normal_form(json.loads(right)))
     except (ValueError, RecursionError):
         return left == right
+
+
+def _essence(schema: JsonValue) -> JsonValue:
+    """Give what is compared of a schema whose names are written in full."""
+    if isinstance(schema, list):
+        return [_essence(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    left_out = (*_NOT_COMPARED, "default") if schema.get("type") == "enum" else _NOT_COMPARED
+    made: dict[str, JsonValue] = {key: value for key, value in schema.items() if key not in left_out}
+    for key in ("type", "items", "values"):
+        if key in made:
+            made[key] = _essence(made[key])
+    fields = made.get("fields")
+    if isinstance(fields, list):
+        made["fields"] = [_essence_of_field(each) for each in fields]
+    # {"type": "string"} is "string".
+    return made["type"] if made.keys() == {"type"} and made["type"] in PRIMITIVES else made
+
+
+def _essence_of_field(field: JsonValue) -> JsonValue:
+    if not isinstance(field, dict):
+        return field
+    made = {key: value for key, value in field.items() if key not in _NOT_COMPARED}
+    if made.get("order") == "ascending":
+        del made["order"]
+    return {**made, "type": _essence(made.get("type"))}
+
+
+_NOT_COMPARED: Final = ("doc", "aliases")
 
 
 def _has_structured(contract: Contract, messages: Iterable[Message]) -> bool:

@@ -32,6 +32,15 @@ def text(value: str) -> bytes:
     return struct.pack(">h", len(value)) + value.encode()
 
 
+def init_answer(body: bytes) -> bytes:
+    """Give producer id 7; who has it already asks in v3, a flexible version, and gets the next epoch."""
+    (size,) = struct.unpack_from(">h", body)
+    if len(body) == 2 + max(size, 0) + 4:
+        return NO_WAIT + struct.pack(">hqh", 0, 7, 0)
+    *_, epoch = struct.unpack(">qh", body[-11:-1])
+    return b"\0" + NO_WAIT + struct.pack(">hqh", 0, 7, epoch + 1) + b"\0"
+
+
 class ScriptedBroker:
     """Speaks Kafka's frames on a real socket; each API answers what the test says, None hangs up.
 
@@ -50,7 +59,7 @@ class ScriptedBroker:
             VERSIONS: lambda _: self.versions(),
             METADATA: lambda _: self.metadata(),
             COORDINATOR: lambda _: NO_WAIT + struct.pack(">hhi", 0, -1, 1) + self.address,
-            INIT: lambda _: NO_WAIT + struct.pack(">hqh", 0, 7, 0),
+            INIT: init_answer,
         }
         self._sockets: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()

@@ -29,6 +29,7 @@ from penstock.wire.kafka.batch_body import BatchBody, framed
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, ADD_PARTITIONS, END_TXN, INIT = 0, 1, 2, 3, 24, 26, 22
 DESCRIBE_PRODUCERS = 61
 NO_WAIT = struct.pack(">i", 0)
+NO_TEXT = struct.pack(">h", -1)
 T = struct.pack(">h", 1) + b"t"
 QUICK = {"deadline": 0.5, "topic_timeout": 0.5, "request_timeout": 1.0}
 
@@ -182,8 +183,11 @@ def test_a_broker_that_does_not_answer_has_longer_than_a_topic_that_is_not_there
 # Producing
 
 
-def produce_answer(code: int, partition: int = 0) -> bytes:
-    return struct.pack(">i", 1) + T + struct.pack(">iihqqq", 1, partition, code, 0, -1, 0) + NO_WAIT
+def produce_answer(code: int, partition: int = 0, records: tuple[int, ...] = ()) -> bytes:
+    """Produce v8: one partition, the records for whose sake it is refused, each with a text."""
+    errors = b"".join(struct.pack(">ih", at, 2) + b"no" for at in records)
+    row = struct.pack(">iihqqqi", 1, partition, code, 0, -1, 0, len(records)) + errors + NO_TEXT
+    return struct.pack(">i", 1) + T + row + NO_WAIT
 
 
 def sequences(broker: Any) -> list[int]:
@@ -288,6 +292,45 @@ def test_batches_that_the_broker_has_and_does_not_remember_are_not_sent_again(
     assert answered[-4:] == [3, 4, 5, 6], "the last one that is there is sent again, for its answer"
 
 
+def test_a_batch_that_is_offered_may_be_refused_for_the_sake_of_a_record(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    answers = (
+        produce_answer(0),
+        None,
+        produce_answer(87, records=(1, 0)),
+        produce_answer(10),
+        produce_answer(0),
+    )
+    script(broker, PRODUCE, *answers)
+    producer = keep(Producer(open_cluster(broker)))
+    assert producer.offer("t", 0, body_of(b"a")) is None
+    refused = producer.offer("t", 0, body_of(b"b", b"c"))
+    assert (refused.code, refused.error.records) == (87, ((1, "no"), (0, "no")))
+    assert producer.offer("t", 0, body_of(b"d")) == (10, ((), None))
+    assert producer.offer("t", 0, body_of(b"e")) is None
+    # The second was sent twice; what is refused gives its sequences to the next.
+    assert sequences(broker) == [0, 1, 1, 1, 1]
+    assert not producer.was_refused
+
+
+@pytest.mark.parametrize(
+    ("code", "is_of_records"), [(87, True), (32, True), (10, True), (18, True), (29, False)]
+)
+def test_a_batch_that_is_sent_and_refused_ends_the_producer(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body, code: int, is_of_records: bool
+) -> None:
+    script(broker, PRODUCE, produce_answer(code, records=(0,)))
+    producer = keep(Producer(open_cluster(broker)))
+    producer.enqueue("t", 0, body_of(b"a"))
+    with pytest.raises(KafkaRefused) as caught:
+        producer.flush()
+    assert "no" in (caught.value.why or "")
+    assert producer.was_refused is is_of_records
+    with pytest.raises(KafkaRefused):
+        producer.offer("t", 0, body_of(b"b"))
+
+
 @pytest.mark.parametrize(
     "told", [producers_answer(producer_row(-1)), producers_answer(), producers_answer(code=29)]
 )
@@ -379,7 +422,8 @@ def test_a_transaction_waits_for_the_one_before(
 def test_partitions_are_added_in_one_request_before_anything_is_written(
     broker: Any, open_cluster: Open, keep: Keep, body_of: Body
 ) -> None:
-    rows = struct.pack(">i", 2) + b"".join(struct.pack(">ihqqq", part, 0, 0, 0, 0) for part in (0, 1))
+    rows = struct.pack(">i", 2)
+    rows += b"".join(struct.pack(">ihqqqi", part, 0, 0, 0, 0, 0) + NO_TEXT for part in (0, 1))
     script(broker, PRODUCE, struct.pack(">i", 1) + T + rows + NO_WAIT)
     script(broker, ADD_PARTITIONS, NO_WAIT + struct.pack(">i", 1) + T + struct.pack(">iihih", 2, 0, 0, 1, 0))
     script(broker, INIT, ended(0) + struct.pack(">qh", 7, 3))
@@ -405,6 +449,26 @@ def test_who_is_fenced_does_not_come_back(broker: Any, open_cluster: Open, keep:
     with pytest.raises(ProducerFenced):
         producer.begin()
     assert (broker.count(INIT), broker.count(END_TXN)) == (1, 0)
+
+
+def test_who_was_shut_out_between_two_transactions_does_not_take_the_id_back(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    """After an abort the next epoch is asked for with the one that is known (InitProducerId v3, KIP-360)."""
+    script(broker, ADD_PARTITIONS, added(0))
+    script(broker, PRODUCE, produce_answer(87))
+    script(broker, END_TXN, ended(0))
+    fenced = b"\0" + ended(47) + struct.pack(">qh", -1, -1) + b"\0"
+    script(broker, INIT, ended(0) + struct.pack(">qh", 7, 3), fenced)
+    producer = keep(TransactionalProducer(open_cluster(broker), "id"))
+    producer.begin()
+    refused = producer.offer("t", 0, body_of(b"a"))
+    assert refused is not None
+    producer.abort()
+    with pytest.raises(ProducerFenced):
+        producer.begin()
+    *_, asked = (body for key, _, body in broker.requests if key == INIT)
+    assert struct.pack(">qh", 7, 3) in asked
 
 
 def test_nothing_is_written_outside_of_a_transaction(

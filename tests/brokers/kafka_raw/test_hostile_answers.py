@@ -31,7 +31,7 @@ FETCH = (
     + b"\x0a"
     + BATCH[8:]
 )
-PRODUCE = struct.pack(">i", 1) + T + struct.pack(">iihqqqi", 1, 0, 0, 0, -1, 0, 0)
+PRODUCE = struct.pack(">i", 1) + T + struct.pack(">iihqqqiihhi", 1, 0, 87, 0, -1, 0, 1, 0, -1, -1, 0)
 OFFSETS = struct.pack(">i", 1) + T + struct.pack(">iihqqi", 1, 0, 0, -1, 5, 0)
 PARTITIONS = struct.pack(">i", 1) + T + struct.pack(">iih", 1, 0, 0)
 CONFIG = (
@@ -53,7 +53,7 @@ def fetch(answer: Answer) -> list[bytes]:
 CASES: dict[str, tuple[bytes, Callable[[Answer], object], object]] = {
     # The transaction is aborted, and nothing of it is seen.
     "fetch": (FETCH, fetch, []),
-    "produce": (PRODUCE, read_produce, ({("t", 0): 0}, 0)),
+    "produce": (PRODUCE, read_produce, ({("t", 0): 87}, {("t", 0): (((0, None),), None)}, 0)),
     "list offsets": (OFFSETS, topic_offsets._read, {0: 5}),
     "partitions": (PARTITIONS, lambda answer: check_partitions(answer, "no"), None),
     "producers": (PRODUCERS, lambda answer: [row.last_sequence for row in read_producers(answer)], [5]),

@@ -33,7 +33,7 @@ Keep = Callable[[Any], Any]
 
 
 def produced(code: int) -> bytes:
-    return struct.pack(">i", 1) + T + struct.pack(">iihqqq", 1, 0, code, 0, -1, 0) + NO_WAIT
+    return struct.pack(">i", 1) + T + struct.pack(">iihqqqih", 1, 0, code, 0, -1, 0, 0, -1) + NO_WAIT
 
 
 def rows(code: int) -> bytes:

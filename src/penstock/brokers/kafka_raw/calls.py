@@ -26,6 +26,7 @@ __all__ = [
     "OFFSET_COMMIT",
     "OFFSET_FETCH",
     "PRODUCE",
+    "RENEW_PRODUCER_ID",
     "SASL_AUTHENTICATE",
     "SASL_HANDSHAKE",
     "TXN_OFFSET_COMMIT",
@@ -50,8 +51,8 @@ class Call(NamedTuple):
         return is_flexible(self.key, self.version)
 
 
-PRODUCE: Final = Call(0, 7)
-"""7 is the first with zstd."""
+PRODUCE: Final = Call(0, 8)
+"""8 is the first that names the records for whose sake a batch is refused (KIP-467)."""
 FETCH: Final = Call(1, 10)
 """10 is the first with zstd; has the leader epoch (KIP-320) and the aborted transactions."""
 LIST_OFFSETS: Final = Call(2, 5)
@@ -66,6 +67,8 @@ FIND_COORDINATOR: Final = Call(10, 2)
 SASL_HANDSHAKE: Final = Call(17, 1)
 API_VERSIONS: Final = Call(18, 0)
 INIT_PRODUCER_ID: Final = Call(22, 1)
+RENEW_PRODUCER_ID: Final = Call(22, 3)
+"""3 is the first in which a producer says which id and epoch it has (KIP-360)."""
 ADD_PARTITIONS_TO_TXN: Final = Call(24, 1)
 ADD_OFFSETS_TO_TXN: Final = Call(25, 1)
 END_TXN: Final = Call(26, 1)

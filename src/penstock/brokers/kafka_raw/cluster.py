@@ -68,6 +68,8 @@ class Cluster:
         self._topics: dict[str, TopicLayout] = {}
         self._connections: dict[Address, Connection] = {}
         self._cluster_id: str | None = None
+        self._not_refreshed: PenstockError | None = None
+        """Why the last attempt to hear of leaders failed."""
 
     def __enter__(self) -> Self:
         return self
@@ -161,12 +163,18 @@ class Cluster:
 
     def retrying(self, attempt: Callable[[], _Result]) -> _Result:
         """Call `attempt` until it works, within the deadline; the leaders are asked for in between."""
-        return retrying(
-            attempt,
-            seconds=self.settings.deadline,
-            between=lambda exc: self.try_refresh(),
-            gives_up=self.gives_up,
-        )
+        try:
+            return retrying(
+                attempt,
+                seconds=self.settings.deadline,
+                between=lambda exc: self.try_refresh(),
+                gives_up=self.gives_up,
+            )
+        except KafkaRefused as exc:
+            if exc.retriable and self._not_refreshed is not None:
+                # What failed is of the last answer; the reason is that there was none since.
+                raise self._not_refreshed from exc
+            raise
 
     def gives_up(self) -> bool:
         """Whether the end was asked for so long ago that nothing is waited for any more."""
@@ -178,11 +186,13 @@ class Cluster:
 
     def try_refresh(self, topics: Collection[str] = ()) -> None:
         """Refresh if anybody answers; who needed it will fail again and come back."""
+        self._not_refreshed = None
         try:
             self.refresh(topics)
         except PenstockError as exc:
             if not is_retriable(exc):
                 raise
+            self._not_refreshed = exc
 
     def ask(
         self, node: int, call: Call, body: Sequence[Buffer], read: Callable[[Answer], _Result]
@@ -245,7 +255,19 @@ class Cluster:
 
     def _open(self, address: Address) -> Connection:
         connection = Connection.open(address, self.settings, self._context)
-        log_in(connection, self.settings)
+        try:
+            log_in(connection, self.settings)
+        except KafkaRefused as exc:
+            refused = exc.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            if not (refused and self.settings.proven and self.settings.changes):
+                raise
+            # Broker and file cannot be changed at the same moment: the next attempt reads the file again.
+            raise Unreachable(
+                "the broker refuses a password that worked before",
+                where=str(address),
+                why=exc.why,
+                next="write the new password into the file that the context names",
+            ) from exc
         return connection
 
 

@@ -23,7 +23,7 @@ from penstock.brokers.kafka_raw.answer_memory import AnswerMemory
 from penstock.brokers.kafka_raw.calls import Call
 from penstock.brokers.kafka_raw.refusal import refusal
 from penstock.brokers.kafka_raw.settings import Settings
-from penstock.errors import Unreachable, WireError
+from penstock.errors import ClusterError, Unreachable, WireError
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka.error_codes import ErrorCode
 
@@ -223,6 +223,9 @@ class Connection:
             yield
         except OSError as exc:
             self.close()
+            # With TLS 1.3 our side of the handshake is over before the broker judges our certificate.
+            if isinstance(exc, ssl.SSLError) and self._login_until is not None:
+                raise _tls_refusal(self.peer, exc) from exc
             raise _unreachable(self.peer, exc) from exc
         except BaseException:
             # What is half read or half written cannot be taken up again.
@@ -242,11 +245,15 @@ def _secured(sock: socket.socket, peer: Address, context: ssl.SSLContext) -> ssl
         return context.wrap_socket(sock, server_hostname=peer.host)
     except ssl.SSLError as exc:
         sock.close()
-        error = tls_error(exc, where=str(peer))
-        raise (_unreachable(peer, exc) if isinstance(error, Unreachable) else error) from exc
+        raise _tls_refusal(peer, exc) from exc
     except (OSError, ValueError) as exc:
         sock.close()
         raise _unreachable(peer, exc) from exc
+
+
+def _tls_refusal(peer: Address, exc: ssl.SSLError) -> ClusterError:
+    error = tls_error(exc, where=str(peer))
+    return _unreachable(peer, exc) if isinstance(error, Unreachable) else error
 
 
 def _unreachable(peer: Address, exc: OSError | ValueError) -> Unreachable:

@@ -8,6 +8,7 @@ from penstock.brokers.kafka_raw.connection import Connection
 from penstock.brokers.kafka_raw.refusal import check, login_refusal
 from penstock.brokers.kafka_raw.scram import ScramClient
 from penstock.brokers.kafka_raw.settings import Settings
+from penstock.config import current
 from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.kafka.primitives import CLASSIC
 
@@ -43,7 +44,7 @@ def _authenticate(connection: Connection, settings: Settings, mechanism: str) ->
         where=str(connection.peer),
         why=f"it offers {', '.join(answer.array(answer.string)) or 'nothing'}",
     )
-    username, password = settings.username or "", settings.password or ""
+    username, password = settings.username or "", current(settings.password or "")
     if mechanism == "PLAIN":
         # RFC 4616: authorization id (none), authentication id, password.
         _token(connection, f"\0{username}\0{password}".encode(), password)

@@ -82,6 +82,12 @@ class PartitionQueue:
             self.failure, self._retry_at = None, 0.0
             self._pauses = pauses()
 
+    def withdraw(self, batch: Batch, records: int) -> None:
+        """Forget the newest batch, which was refused: the next one gets its sequences."""
+        self._under_way -= 1
+        self._batches.remove(batch)
+        self._next_sequence = (self._next_sequence - records) % _SEQUENCES
+
     def failed(self, exc: PenstockError) -> None:
         """Send a batch again, and all behind it, as soon as none is under way."""
         self._under_way -= 1

@@ -1,4 +1,4 @@
-"""The Produce request and its answer, v7: framed batches for partitions of one leader, not copied."""
+"""The Produce request and its answer, v8: framed batches for partitions of one leader, not copied."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.brokers.kafka_raw.answer import Answer
 from penstock.wire.buffer import Buffer
 from penstock.wire.kafka.primitives import CLASSIC
 
-__all__ = ["ProduceAnswer", "produce_request", "read_produce"]
+__all__ = ["BatchError", "ProduceAnswer", "produce_request", "read_produce"]
 
 _ALL_IN_SYNC = -1
 _HEAD = struct.Struct(">hi")
@@ -18,10 +18,19 @@ _PARTITION = struct.Struct(">ii")
 _ROW = struct.Struct(">ihqqq")
 
 
+class BatchError(NamedTuple):
+    """What a broker says of a batch that it refused (KIP-467)."""
+
+    records: tuple[tuple[int, str | None], ...] = ()
+    """The records for whose sake it was refused, counted in the batch, and why; empty if it does not say."""
+    message: str | None = None
+
+
 class ProduceAnswer(NamedTuple):
-    """The error code of each partition, and how long to be silent."""
+    """The error code of each partition, what is said of those that are not 0, and how long to be silent."""
 
     codes: Mapping[tuple[str, int], int]
+    errors: Mapping[tuple[str, int], BatchError]
     throttle_ms: int
 
 
@@ -41,11 +50,23 @@ def produce_request(
 
 def read_produce(answer: Answer) -> ProduceAnswer:
     """Read an answer."""
+    codes: dict[tuple[str, int], int] = {}
+    errors: dict[tuple[str, int], BatchError] = {}
 
-    def topic() -> list[tuple[tuple[str, int], int]]:
+    def record() -> tuple[int, str | None]:
+        return answer.int32(), answer.nullable_string()
+
+    def topic() -> None:
         name = answer.string()
-        rows = answer.array(lambda: _ROW.unpack(answer.take(_ROW.size)))
-        return [((name, number), code) for number, code, *_ in rows]
+        answer.array(lambda: partition(name))
 
-    codes = dict(row for rows in answer.array(topic) for row in rows)
-    return ProduceAnswer(codes, answer.int32())
+    def partition(name: str) -> None:
+        number, code, *_ = _ROW.unpack(answer.take(_ROW.size))
+        records, message = answer.array(record), answer.nullable_string()
+        codes[name, number] = code
+        if code:
+            said = next((each for _, each in records if each), message)
+            errors[name, number] = BatchError(records, said)
+
+    answer.array(topic)
+    return ProduceAnswer(codes, errors, answer.int32())

@@ -1,14 +1,15 @@
 """Writes framed batches, each once and in order (idempotent, KIP-98): what is lost on the way is sent again.
 
 Everything happens inside the calls; a caller who stops calling stops the producer. After an error that cannot
-be mended the producer is done for, because what follows a missing batch would be refused.
+be mended the producer is done for, because what follows a missing batch would be refused. Only `offer`, which
+waits for the answer to each batch, survives a batch that is refused for the sake of its records.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.brokers.kafka_raw.calls import PRODUCE
 from penstock.brokers.kafka_raw.cluster import Cluster
@@ -16,21 +17,30 @@ from penstock.brokers.kafka_raw.identity import Identity, new_identity
 from penstock.brokers.kafka_raw.lanes import Lanes
 from penstock.brokers.kafka_raw.last_sequence import last_sequence
 from penstock.brokers.kafka_raw.partition_queue import MOST_UNDER_WAY, Batch, PartitionQueue
-from penstock.brokers.kafka_raw.produce_call import ProduceAnswer, produce_request, read_produce
-from penstock.brokers.kafka_raw.refusal import refusal
+from penstock.brokers.kafka_raw.produce_call import BatchError, ProduceAnswer, produce_request, read_produce
+from penstock.brokers.kafka_raw.refusal import OF_RECORDS, refusal
 from penstock.brokers.kafka_raw.retry import is_retriable
 from penstock.errors import KafkaRefused, PenstockError, Unreachable, WireError
 from penstock.wire.kafka.batch_body import BatchBody, framed
 from penstock.wire.kafka.error_codes import ErrorCode
 
-__all__ = ["Producer"]
+__all__ = ["BatchRefusal", "Producer"]
 
 _MIB: Final = 1024 * 1024
 _TURN: Final = 0.05
 _LOOK_AGAIN: Final = 0.01
 _IN_THE_LOG: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
+_NOTHING_SAID: Final = BatchError()
+
 _Request = list[tuple[PartitionQueue, Batch]]
+
+
+class BatchRefusal(NamedTuple):
+    """Why a broker refused a batch for the sake of its records."""
+
+    code: int
+    error: BatchError
 
 
 class Producer:
@@ -61,6 +71,11 @@ class Producer:
         self._buffered = 0
         self._stale = False
         self._failure: PenstockError | None = None
+        self._offered = 0
+        """The records of the batch that is offered, 0 if none is."""
+        self._refusal: BatchRefusal | None = None
+        self.was_refused = False
+        """Whether it is done for because of a batch that was refused for the sake of its records."""
 
     # What callers do
 
@@ -91,6 +106,21 @@ class Producer:
         self._work(0.0)
         while self._buffered > self._buffer_bytes:
             self._work(_TURN)
+
+    def offer(self, topic: str, partition: int, body: BatchBody) -> BatchRefusal | None:
+        """Write a batch and wait until it is in the log; give why it was refused for the sake of its records.
+
+        The sequences of a refused batch are given to the next one. If the answer to an earlier attempt was
+        lost, that one may be in the log: what is written behind a refusal must not be relied on.
+        """
+        self.flush()
+        self._offered, self._refusal = body.count, None
+        try:
+            self.enqueue(topic, partition, body)
+            self.flush()
+        finally:
+            self._offered = 0
+        return self._refusal
 
     @property
     def is_filling(self) -> bool:
@@ -224,7 +254,7 @@ class Producer:
             code = answer.codes.get((queue.topic, queue.partition))
             if code is None:
                 raise WireError("the broker left out a partition that it was sent", where=str(queue))
-            self._settle(queue, batch, code)
+            self._settle(queue, batch, code, answer.errors.get((queue.topic, queue.partition), _NOTHING_SAID))
 
     def _answers(self, node: int) -> ProduceAnswer | PenstockError:
         lane = self._lanes[node]
@@ -236,13 +266,19 @@ class Producer:
         lane.throttle(answer.throttle_ms)
         return answer
 
-    def _settle(self, queue: PartitionQueue, batch: Batch, code: int) -> None:
+    def _settle(self, queue: PartitionQueue, batch: Batch, code: int, error: BatchError) -> None:
         if code in _IN_THE_LOG:
             queue.acknowledged(batch)
             self._buffered -= len(batch.data)
             return
-        exc = refusal(code, f"a batch of {len(batch.data)} bytes was refused", where=str(queue))
-        self._failed(queue, batch, exc)
+        if code in OF_RECORDS and self._offered:
+            queue.withdraw(batch, self._offered)
+            self._buffered -= len(batch.data)
+            self._refusal = BatchRefusal(code, error)
+            return
+        self.was_refused = self.was_refused or code in OF_RECORDS
+        what = f"a batch of {len(batch.data)} bytes was refused"
+        self._failed(queue, batch, refusal(code, what, where=str(queue), why=error.message))
 
     def _failed(self, queue: PartitionQueue, batch: Batch, exc: PenstockError) -> None:
         if isinstance(exc, KafkaRefused) and exc.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

@@ -9,7 +9,17 @@ from penstock.brokers.conditions import Condition, condition_of_token, row_of
 from penstock.errors import KafkaDenied, KafkaRefused, MessageTooLarge, ProducerFenced
 from penstock.wire.kafka.error_codes import ErrorCode
 
-__all__ = ["check", "login_refusal", "refusal"]
+__all__ = ["OF_RECORDS", "check", "login_refusal", "refusal"]
+
+OF_RECORDS: Final = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_RECORD,
+    }
+)
+"""Codes of a batch that is refused for the sake of what is in it: other batches would be taken."""
 
 _TYPES: Final[Mapping[int, type[KafkaRefused]]] = {
     ErrorCode.MESSAGE_TOO_LARGE: MessageTooLarge,

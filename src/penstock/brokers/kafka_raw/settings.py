@@ -1,6 +1,7 @@
 """How a cluster is reached and how patient the client is, read from options as librdkafka names them.
 
-Passwords are fields without a repr: they travel in a pickle to a worker and are shown nowhere.
+Passwords are fields without a repr: they travel in a pickle to a worker and are shown nowhere. One that came
+from a file is read again for each connection.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from penstock.brokers.kafka_raw.address import Address, parse_addresses
+from penstock.config import Revealed
 from penstock.errors import ConfigError
 
 __all__ = ["MECHANISMS", "Settings"]
@@ -43,6 +45,8 @@ class Settings:
     key_file: str | None = None
     key_password: str | None = field(default=None, repr=False)
     client_id: str = "penstock"
+    proven: bool = False
+    """Whether these credentials have worked: a password that is refused later is being changed."""
     connect_timeout: float = 10.0
     """For TCP, TLS and the login together."""
     request_timeout: float = 30.0
@@ -55,6 +59,11 @@ class Settings:
     """For a topic to be known to the cluster: a new one takes a moment."""
     max_answer_bytes: int = 128 * _MIB
     """The largest answer taken from a broker."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether the password may change while a client lives."""
+        return isinstance(self.password, Revealed)
 
     @classmethod
     def of(cls, options: Mapping[str, str], **more: Any) -> Self:

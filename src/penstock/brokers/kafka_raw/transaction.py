@@ -28,8 +28,8 @@ from penstock.brokers.kafka_raw.group_offsets import (
     check_partitions,
     offset_rows,
 )
-from penstock.brokers.kafka_raw.identity import take_over
-from penstock.brokers.kafka_raw.producer import Producer
+from penstock.brokers.kafka_raw.identity import Identity, renewed, take_over
+from penstock.brokers.kafka_raw.producer import BatchRefusal, Producer
 from penstock.brokers.kafka_raw.refusal import check, refusal
 from penstock.errors import InternalError, ProducerFenced
 from penstock.wire.kafka.batch_body import BatchBody
@@ -72,7 +72,7 @@ class TransactionalProducer:
         """When the coordinator was first told of the transaction that is open."""
         self.expired = False
         """Whether it was fenced in a transaction that lasted longer than `timeout`: perhaps by the broker."""
-        self._take_over()
+        self._become(take_over(self._coordinator, self._id, timeout))
 
     def begin(self) -> None:
         """Begin a transaction; the broker hears of it with the first batch."""
@@ -82,7 +82,7 @@ class TransactionalProducer:
             # To take the id back would fence whoever works with it now.
             raise self._fenced
         if not self._usable:
-            self._take_over()
+            self._become(renewed(self._coordinator, self._identity, self._timeout))
         self._open = True
 
     def send(self, topic: str, partition: int, body: BatchBody) -> None:
@@ -95,6 +95,22 @@ class TransactionalProducer:
             if not self._new or not self._producer.is_filling:
                 self._add_new()
                 self._producer.drain()
+
+    def offer(self, topic: str, partition: int, body: BatchBody) -> BatchRefusal | None:
+        """Write a batch inside the transaction and wait; give why it was refused, see `Producer.offer`.
+
+        After a refusal the transaction is to be aborted.
+        """
+        with self._inside():
+            if (topic, partition) not in self._added:
+                self._new.add((topic, partition))
+            self._add_new()
+            return self._producer.offer(topic, partition, body)
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether the transaction failed because of a batch that was refused for the sake of its records."""
+        return self._producer.was_refused
 
     def flush(self) -> None:
         """Wait until everything is in the log, where it counts for nothing before `commit`."""
@@ -137,8 +153,8 @@ class TransactionalProducer:
 
     # What the coordinators are told
 
-    def _take_over(self) -> None:
-        identity = take_over(self._coordinator, self._id, self._timeout)
+    def _become(self, identity: Identity) -> None:
+        self._identity = identity
         self._who = CLASSIC.string(self._id) + struct.pack(">qh", identity.producer_id, identity.epoch)
         self._ids = struct.pack(">qh", identity.producer_id, identity.epoch)
         self._producer = Producer(self._cluster, identity=identity, **self._options)

@@ -19,7 +19,7 @@ from penstock.config.secret import Secret
 from penstock.errors import ClusterError, UsageError
 from penstock.wire.pulsar import MessageId
 
-__all__ = ["Admin", "Creation", "EntryHead", "EntryIndex"]
+__all__ = ["Admin", "Creation", "EntryHead", "EntryIndex", "NoEntry"]
 
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
@@ -49,6 +49,15 @@ _CREATIONS: Final[Mapping[int, Creation]] = {
 }
 _ENTRIES_AT_ONCE: Final = 16
 """Entries that are asked for at a time: they come in crowds, and other questions shall not wait for them."""
+
+
+_ABSENT: Final = ("not found", "LastConfirmedEntry is", "NonRecoverableLedger", "Incorrect parameter")
+"""What a broker says, with status 500, of an entry that is not there. Of one that it cannot read now, because
+bookies are away or it has too much to do, it says something else."""
+
+
+class NoEntry(ClusterError):
+    """An entry is not there: it was removed or never written."""
 
 
 class EntryIndex(NamedTuple):
@@ -122,12 +131,11 @@ class Admin:
 
     async def topics(self, namespace: str) -> tuple[str, ...]:
         """Name the persistent topics of `tenant/namespace`, each partition by itself."""
-        return tuple(sorted(await self._get(f"/persistent/{quote(namespace)}", f"namespace {namespace}")))
+        return await self._names(f"/persistent/{quote(namespace)}", f"namespace {namespace}")
 
     async def partitioned_topics(self, namespace: str) -> tuple[str, ...]:
         """Name the topics of `tenant/namespace` that have partitions."""
-        path = f"/persistent/{quote(namespace)}/partitioned"
-        return tuple(sorted(await self._get(path, f"namespace {namespace}")))
+        return await self._names(f"/persistent/{quote(namespace)}/partitioned", f"namespace {namespace}")
 
     async def create_topic(self, topic: str, partitions: int = 0) -> None:
         """Create a topic; 0 partitions make one without."""
@@ -242,15 +250,21 @@ class Admin:
         return await self._place(f"{_path(topic)}/lastMessageId", topic)
 
     async def entry_index(self, topic: str, message_id: MessageId) -> EntryIndex | None:
-        """Read the index of an entry; None if it has none. An entry that is not there is refused."""
+        """Read the index of an entry; None if it has none, NoEntry if there is no such entry."""
         return (await self.entry_head(topic, message_id)).index
 
     async def entry_head(self, topic: str, message_id: MessageId) -> EntryHead:
-        """Read what the broker tells of an entry. An entry that is not there is refused."""
+        """Read what the broker tells of an entry; NoEntry if there is none."""
         ledger, entry = message_id[:2]
-        async with self._entries:
-            answer, headers = await self._rest.ask("GET", f"{_path(topic)}/ledger/{ledger}/entry/{entry}")
-        self._accepted(f"entry {ledger}:{entry} of topic {topic}", answer)
+        subject = f"entry {ledger}:{entry} of topic {topic}"
+        try:
+            async with self._entries:
+                answer, headers = await self._rest.ask("GET", f"{_path(topic)}/ledger/{ledger}/entry/{entry}")
+            self._accepted(subject, answer)
+        except ClusterError as exc:
+            if _is_absent(exc):
+                raise NoEntry(f"there is no {subject}", where=exc.where, why=exc.why) from exc
+            raise
         index = None
         if _INDEX in headers:
             try:
@@ -287,6 +301,15 @@ class Admin:
         answer, _ = await self._rest.ask("GET", path)
         return self._accepted(subject, answer).value
 
+    async def _names(self, path: str, subject: str) -> tuple[str, ...]:
+        found = await self._get(path, subject)
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            # What stands before the broker may answer with a page of its own.
+            raise ClusterError(
+                f"pulsar gave no names for {subject}", where=self._rest.address, why=repr(found)[:200]
+            )
+        return tuple(sorted(found))
+
     async def _do(self, method: str, path: str, subject: str, value: Any = None) -> None:
         answer, _ = await self._rest.ask(method, path, value)
         self._accepted(subject, answer)
@@ -307,6 +330,14 @@ class Admin:
         if not answer.ok:
             raise self._rest.refuse(subject, answer)
         return answer
+
+
+def _is_absent(refused: ClusterError) -> bool:
+    """Say whether the broker means that an entry is not there; one that gives no reason is taken to."""
+    if type(refused) is not ClusterError:
+        return False
+    why = refused.why or ""
+    return why.startswith("HTTP status") or any(sign in why for sign in _ABSENT)
 
 
 def _json(place: MessageId) -> dict[str, int]:

@@ -7,11 +7,13 @@ view that dies when its method returns. There is no task in here, only timers an
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from penstock.brokers.conditions import tls_error
 from penstock.brokers.pulsar.options import Options
 from penstock.brokers.pulsar.refusal import login_refusal, refusal
 from penstock.brokers.pulsar.service_url import Broker
@@ -226,10 +228,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everything that lived here."""
-        error = self.error or Unreachable(
-            "the broker closed the connection", where=self.where, why=str(exc) if exc else None
-        )
-        self.error = error
+        error = self.error = self.error or self._reason(exc)
         if self._tick is not None:
             self._tick.cancel()
         waiting = [request.answer for request in self._requests.values()]
@@ -242,6 +241,14 @@ class Connection(asyncio.BufferedProtocol):
             end.on_lost(self, error)
         self._frames.release()
         self._closed.set_result(None)
+
+    def _reason(self, exc: Exception | None) -> PenstockError:
+        # With TLS 1.3 our side of the handshake is over before the broker judges our certificate.
+        if isinstance(exc, ssl.SSLError) and not self._connected.done():
+            return tls_error(exc, where=self.where)
+        return Unreachable(
+            "the broker closed the connection", where=self.where, why=str(exc) if exc else None
+        )
 
     # Frames
 

@@ -58,6 +58,7 @@ class AsyncRest(Rest):
         self._token = token
         self._requests = httpx.AsyncClient(verify=tls or public_tls(), timeout=timeout)
         self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._learning = asyncio.Lock()
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -94,12 +95,17 @@ class AsyncRest(Rest):
                 if response.status_code not in _REDIRECTS:
                     return self._known(await self._receive(response), url), response.headers
                 url = self._next(url, response.headers.get("location", ""))
-            if self._may_ask_brokers(url):
-                listed = await self._requests.get(
-                    f"{self.base}{self._brokers}", headers=self._headers_for(self.base)
-                )
-                self._trust(listed.status_code, listed.content)
+            if not self._gets_credentials(url):
+                await self._ask_for_brokers(url)
         raise ClusterError(f"{self.name} redirects in a circle", where=self.address)
+
+    async def _ask_for_brokers(self, url: str) -> None:
+        """Ask for the list of brokers; one task for all that meet a host which is not known."""
+        async with self._learning:
+            if self._may_ask_brokers(url):
+                path, headers = f"{self.base}{self._brokers}", self._headers_for(self.base)
+                async with self._requests.stream("GET", path, headers=headers) as listed:
+                    self._trust(await self._receive(listed))
 
     def _headers_for(self, url: str) -> Mapping[str, str]:
         if self._token is None or not self._gets_credentials(url):
