@@ -23,6 +23,7 @@ PenstockError              what happened, where, why, and the next step
 │   │   ├── PulsarDenied       a Pulsar broker; a PulsarRefused, too
 │   │   └── KafkaDenied        a Kafka broker; a KafkaRefused, too
 │   ├── TlsFailed          ... or there was no TLS with it: a certificate that does not fit
+│   ├── RecordRefused      a topic does not take a record
 │   ├── PulsarRefused      a Pulsar broker, with one of its own error codes
 │   ├── KafkaRefused       a Kafka broker, with one of its own error codes
 │   │   ├── OffsetOutOfRange   the log does not have the offset that was asked for
@@ -78,6 +79,7 @@ __all__ = [
     "ProducerFenced",
     "PulsarDenied",
     "PulsarRefused",
+    "RecordRefused",
     "RecordsError",
     "Refused",
     "StartupError",
@@ -309,6 +311,16 @@ class TlsFailed(ClusterError):
     """There is no TLS with a server: its certificate does not fit, or one side does not speak TLS."""
 
     code = "PK408"
+
+
+class RecordRefused(ClusterError):
+    """A topic does not take a record, whoever sends it again; `record` is that one."""
+
+    code = "PK409"
+
+    def __init__(self, cause: ClusterError, record: object, *, next: str | None = None) -> None:
+        super().__init__(cause.what, where=cause.where, why=cause.why, next=next or cause.next)
+        self.record = record
 
 
 class PulsarRefused(ClusterError):

@@ -196,6 +196,15 @@ def test_what_a_library_logs_to_the_root_stays_away() -> None:
     assert done.stderr == "WARNING penstock.x: ours\n"
 
 
+def test_what_a_client_sends_cannot_look_like_a_log_line() -> None:
+    code = (
+        "import logging; from penstock.cli import output; output.show_logs(debug=False)\n"
+        "logging.getLogger('penstock.x').warning('client %s', 'a\\nERROR penstock.x: forged')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "WARNING penstock.x: client a\n  ERROR penstock.x: forged\n"
+
+
 def test_an_internal_error_says_how_to_see_more(verb: Register, capsys: pytest.CaptureFixture[str]) -> None:
     def probe() -> None:
         raise AssertionError("never")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 
 from penstock.cli.demo.account import _channel
 from penstock.cli.demo.orders import Fate, number_of, number_of_id, orders
+from penstock.cli.demo.stages import Stages, installation
 from penstock.errors import EventError
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.testing import run_route
@@ -67,6 +72,26 @@ def test_the_account_tells_what_is_wrong() -> None:
     assert (fine.p50, fine.found) == (600.0, 2)
 
 
+def test_downloads_and_routing_are_no_own_work() -> None:
+    stages = Stages({"downloads": 40.0, "install": 12.0})
+    for name in ("servers and Spark", "routing"):
+        with stages.measured(name):
+            pass
+    assert stages.told(("downloads", "routing")) == (
+        "12.0 s of own work (install 12.0, servers and Spark 0.0); downloads 40.0; routing 0.0"
+    )
+
+
+def test_an_installation_is_counted_once(tmp_path: Path) -> None:
+    left = tmp_path / ".seconds"
+    left.write_text('{"downloads": 40.5, "install": 12.25}')
+    assert installation(left) == {"downloads": 40.5, "install": 12.25}
+    assert installation(left) == {}
+    assert installation(None) == {}
+    left.write_text('{"downloads": "x"}')
+    assert installation(left) == {}
+
+
 @pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.timeout(400)
@@ -85,3 +110,36 @@ def test_the_demo_accounts_for_every_order() -> None:
     read, lag, backlog = map(int, half)
     assert (read + lag, backlog, 0 < lag < 998) == (998, lag, True)
     assert whole == ("998", "0", "0")
+
+
+@pytest.mark.server
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("moment", ["starting", "contract: "])
+def test_ctrl_c_ends_the_demo_soon_and_leaves_nothing(moment: str, tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    quick = "from penstock.cli import app, output; output.REPORT_SECONDS = 0.5"
+    code = f"import sys; {quick}; sys.exit(app.main())"
+    command = [sys.executable, "-c", code, "demo", "--orders", "2000"]
+    with subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(temporary)}, stderr=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stderr is not None
+        said = [next(line for line in demo.stderr if line.startswith(moment))]
+        demo.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        said += demo.stderr
+    assert demo.returncode == 130
+    assert time.monotonic() - began < 60
+    assert "Traceback" not in "".join(said)
+    assert said[-1] == "interrupted\n"
+    assert list(temporary.iterdir()) == []
+    assert [each.pid for each in psutil.process_iter() if _works_in(each, temporary)] == []
+
+
+def _works_in(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return str(folder) in " ".join(process.cmdline())
+    except psutil.Error:
+        return False

@@ -61,23 +61,13 @@ class Dev:
 
 
 @pytest.fixture
-def dev(isolated_home: Path, tmp_path: Path, real_home: Path) -> Iterator[Dev]:
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "jars").symlink_to(real_home / "jars")
+def dev(furnished_home: Path) -> Iterator[Dev]:
     ensure(["kafka", "pulsar", "registry"])
-    made = Dev(home)
+    made = Dev(furnished_home)
     yield made
     supervisor.down()
     for process in made.processes():
         process.kill()
-
-
-@pytest.fixture(scope="module")
-def real_home() -> Path:
-    home = penstock_home()
-    (home / "jars").mkdir(parents=True, exist_ok=True)
-    return home
 
 
 def await_that(condition: Callable[[], object], within: float = 90.0) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.brokers.kafka_offsets import KafkaOffsets
 from penstock.brokers.kafka_records import publish
 from penstock.brokers.pulsar_admin import PulsarAdmin, PulsarSchema, PulsarTopicState
 from penstock.cli.app import main
@@ -248,3 +249,48 @@ def test_places_that_are_not_there(name: str, run: Run) -> None:
     assert (code, "Pulsar has no offsets" in err) == (2, True)
     code, _, err = run("tail", "orders", "--from", "yesterday")
     assert (code, "is no place in a topic" in err) == (2, True)
+
+
+def lines_of(*sizes: int) -> str:
+    return "\n".join(
+        json.dumps({"specversion": "1.0", "id": f"e{n}", "source": "/s", "type": "t", "data": "x" * size})
+        for n, size in enumerate(sizes)
+    )
+
+
+def alter(kafka: Kafka, topic: str, **settings: str) -> None:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    KafkaOffsets(kafka.client_options()).change_settings(topic, named)
+
+
+def test_an_event_that_its_topic_refuses_is_named(
+    name: str, run: Run, kafka: Kafka, isolated_home: Path
+) -> None:
+    (isolated_home / "events.jsonl").write_text(lines_of(10, 10))
+    alter(kafka, f"orders-{name}", cleanup_policy="compact")
+    code, _, err = run("publish", "orders", "events.jsonl")
+    assert code == 1
+    assert "event 'e0' of '/s' was refused (0 written)" in err
+    assert "key" in err
+    assert run("publish", "orders", "events.jsonl", "--key", "k")[0] == 0
+
+
+def test_of_several_events_the_one_that_is_too_large_is_named(
+    name: str, run: Run, kafka: Kafka, isolated_home: Path
+) -> None:
+    (isolated_home / "events.jsonl").write_text(lines_of(10, 600, 10, 9000, 10))
+    # Together they are too large as well, and only one of them is by itself.
+    alter(kafka, f"orders-{name}", max_message_bytes="1000")
+    code, _, err = run("publish", "orders", "events.jsonl", "--key", "k")
+    assert code == 1
+    assert "event 'e3' of '/s' was refused (3 written)" in err
+    assert "max.message.bytes" in err
+    assert [shown["event"]["id"] for shown in tail(run, "orders")] == ["e0", "e1", "e2"]  # type: ignore[index]
+
+
+def test_an_event_that_pulsar_does_not_take_is_named(name: str, run: Run, isolated_home: Path) -> None:
+    (isolated_home / "events.jsonl").write_text(lines_of(10, 6_000_000, 10))
+    code, _, err = run("publish", "parcels", "events.jsonl")
+    assert code == 1
+    assert "event 'e1' of '/s' was refused (1 written)" in err
+    assert [shown["event"]["id"] for shown in tail(run, "parcels")] == ["e0"]  # type: ignore[index]

@@ -52,8 +52,11 @@ class Pulsar:
     def namespaces(self) -> tuple[str, ...]:
         return ("public/default",)
 
-    def topic_names(self, _namespaces: Any) -> Mapping[str, bool]:
-        return {f"persistent://public/default/p-{number:04}": False for number in range(1000)}
+    hidden: tuple[str, ...] = ()
+
+    def topic_names(self, _namespaces: Any, *, absent_ok: bool) -> tuple[Mapping[str, bool], tuple[str, ...]]:
+        found = {f"persistent://public/default/p-{number:04}": False for number in range(1000)}
+        return found, self.hidden
 
     def topics(self, names: Sequence[str], _policies: Sequence[str] = ()) -> Mapping[str, Any]:
         return {name: AccessDenied("may not") if "secret" in name else None for name in names}
@@ -106,6 +109,16 @@ def test_how_many_are_left_out_is_told(
     assert "2 shown of 2000; narrow with a name" in capsys.readouterr().err
 
 
+def test_a_namespace_that_may_not_be_listed_is_named_beside_the_rest(
+    clusters: tuple[Kafka, Pulsar], capsys: pytest.CaptureFixture[str]
+) -> None:
+    clusters[1].hidden = ("acme/secret",)
+    assert main(["topics", "--server", "pulsar", "--limit", "2"]) == 0
+    said = capsys.readouterr()
+    assert "pulsar: this user may not list the topics of acme/secret" in said.err
+    assert "p-0000" in said.out
+
+
 def test_who_may_not_list_namespaces_sees_those_of_the_contract(
     clusters: tuple[Kafka, Pulsar],
     isolated_home: Path,
@@ -117,9 +130,10 @@ def test_who_may_not_list_namespaces_sees_those_of_the_contract(
     def refuse() -> tuple[str, ...]:
         raise ClusterError("pulsar refused: tenants")
 
-    def note(namespaces: Iterable[str]) -> Mapping[str, bool]:
+    def note(namespaces: Iterable[str], *, absent_ok: bool) -> tuple[Mapping[str, bool], tuple[str, ...]]:
+        assert absent_ok, "apply may not have made it yet"
         asked.extend(namespaces)
-        return {}
+        return {}, ()
 
     monkeypatch.setattr(clusters[1], "namespaces", refuse)
     monkeypatch.setattr(clusters[1], "topic_names", note)

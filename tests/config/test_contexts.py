@@ -30,6 +30,7 @@ contexts:
   local:
     servers: {kafka: {address: "localhost:9092"}}
     gateway: {address: "localhost:9192"}
+    functions: {environment: {REGION: eu, API_KEY: "${env:TEST_API_KEY}"}}
 """
 
 
@@ -171,3 +172,15 @@ def test_what_is_no_address(address: str) -> None:
 )
 def test_tls(security: Security, tls: bool) -> None:
     assert security.uses_tls is tls
+
+
+def test_variables_for_functions_are_looked_up_when_they_are_asked_for(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = config.named_context("local")
+    monkeypatch.delenv("TEST_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="TEST_API_KEY is not set"):
+        local.function_environment()
+    monkeypatch.setenv("TEST_API_KEY", "k")
+    assert local.function_environment() == {"REGION": "eu", "API_KEY": "k"}
+    assert config.named_context("staging").function_environment() == {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config import KEYS, load
+from penstock.config import KEYS, find_project, layers, load
 from penstock.config.layers import check_tree, find_upwards
 from penstock.config.tree import parse_tree
 from penstock.config.values import Origin
@@ -65,6 +66,23 @@ def test_the_search_ends_at_the_repository(tmp_path: Path) -> None:
     (tmp_path / "repo" / "sub").mkdir()
     assert find_upwards("penstock.yaml", tmp_path / "repo" / "sub") is None
     assert load(start=tmp_path / "repo" / "sub", environ={}).get("context") is None
+
+
+@pytest.mark.parametrize("name", ["penstock.yaml", ".git"])
+def test_what_another_user_put_where_everybody_may_write_does_not_count(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "context: a\n")
+    shared = tmp_path / "shared"
+    (shared / "mine").mkdir(parents=True)
+    (shared / name).write_text("context: b\n")
+    found = {"penstock.yaml": shared / name, ".git": None}[name]
+    assert find_upwards("penstock.yaml", shared / "mine") == found
+    shared.chmod(0o1777)
+    assert find_upwards("penstock.yaml", shared / "mine") == found, "it is ours"
+    monkeypatch.setattr(layers, "_trusted", lambda: (os.geteuid() + 1, 0 if os.geteuid() else 1))
+    assert find_upwards("penstock.yaml", shared / "mine") == tmp_path / "penstock.yaml"
+    assert find_project(shared / "mine") == tmp_path
 
 
 def test_the_users_file_lies_over_the_generated_one(tmp_path: Path) -> None:

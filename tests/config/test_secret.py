@@ -15,7 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config import Secret, Security
-from penstock.config.secret import MAX_SECRET_BYTES, check_references, mask_address, resolve
+from penstock.config.secret import (
+    MAX_SECRET_BYTES,
+    Reference,
+    check_references,
+    current,
+    mask_address,
+    resolve,
+)
 from penstock.errors import ConfigError
 
 CLEAR = "correct-horse"
@@ -131,3 +138,32 @@ def test_any_text_resolves_or_is_a_config_error(text: str) -> None:
 )
 def test_credentials_in_an_address_are_hidden(address: str, shown: str) -> None:
     assert mask_address(address) == shown
+
+
+def test_a_secret_from_a_file_is_read_again_also_after_it_travelled(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("old\n")
+    secret = Secret(Reference("token:${file:password}", "here", tmp_path))
+    assert secret.changes
+    revealed = secret.reveal()
+    travelled = pickle.loads(pickle.dumps(revealed))
+    assert (revealed, travelled) == ("token:old", "token:old")
+    file.write_text("new\n")
+    assert current(travelled) == current(current(travelled)) == "token:new"
+    assert secret.prefixed("pre").reveal() == "pretoken:new"
+    file.unlink()
+    assert current(travelled) == "token:old"
+
+
+def test_other_secrets_stay_as_they_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_PASSWORD", "old")
+    for secret in (Secret("old"), Secret(Reference("${env:TEST_PASSWORD}", "here", tmp_path))):
+        assert not secret.changes
+        revealed = secret.reveal()
+        assert type(revealed) is str
+        assert current(revealed) is revealed
+        assert secret.prefixed("token:").reveal() == "token:old"
+
+
+def test_a_reference_shows_nothing_of_what_was_written(tmp_path: Path) -> None:
+    assert CLEAR not in repr(Reference(CLEAR, "here", tmp_path))

@@ -11,31 +11,14 @@ from pathlib import Path
 import pytest
 
 from penstock.embedded import supervisor
-from penstock.embedded.home import penstock_home
 from penstock.embedded.ports import choose_port
 
 Run = Callable[..., str]
 
 
-SHARED = ("jars", "spark")
-"""What is fetched or made once for a machine."""
-
-
-@pytest.fixture(scope="module")
-def shared() -> Path:
-    """Where that is, before a test has a home of its own."""
-    for name in SHARED:
-        (penstock_home() / name).mkdir(parents=True, exist_ok=True)
-    return penstock_home()
-
-
 @pytest.fixture
-def shell(shared: Path, isolated_home: Path, tmp_path: Path) -> Iterator[Run]:
+def shell(furnished_home: Path) -> Iterator[Run]:
     """A shell in an empty project, in which `penstock` and `python` are ours."""
-    home = tmp_path / "home"
-    home.mkdir()
-    for name in SHARED:
-        (home / name).symlink_to(shared / name)
     port = str(choose_port(0, setting="port"))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 

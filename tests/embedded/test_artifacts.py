@@ -294,6 +294,24 @@ def test_a_fetch_that_is_killed_leaves_nothing_running(
     eventually(lambda: all(map(gone, started)))
 
 
+def test_a_file_is_hashed_once_until_it_changes(isolated_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"a jar"
+    digest = hashlib.sha256(content).hexdigest()
+    artifact = Artifact(group="g", name="n", version="1", size=len(content), sha256=digest)
+    stored = home.penstock_home() / "jars" / artifact.path
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(content)
+    hashed: list[Path] = []
+    monkeypatch.setattr(artifacts, "sha256_of", lambda path: hashed.append(path) or digest)
+    for _ in range(3):
+        assert ensure_artifacts([artifact]) == [stored]
+    assert hashed == [stored]
+    stored.write_bytes(b"a car")
+    os.utime(stored, (1, 1))
+    ensure_artifacts([artifact])
+    assert hashed == [stored, stored]
+
+
 def test_a_full_disk_is_refused_before_anything_is_fetched(
     isolated_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,3 +374,23 @@ def test_a_broken_archive_is_an_error_and_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(ArtifactError, match=r"app\.tar\.gz"):
         unpacked(packed)
     assert [path.name for path in tmp_path.iterdir()] == ["app.tar.gz"]
+
+
+def test_what_a_killed_run_left_half_unpacked_is_removed(tmp_path: Path) -> None:
+    packed = archive(tmp_path / "app.tar.gz", {"app.jar": b"app"})
+    left = tmp_path / f"app.tar.gz.d.{'0' * 32}"
+    left.mkdir()
+    (left / "app.jar").write_bytes(b"ap")
+    assert (unpacked(packed) / "app.jar").read_bytes() == b"app"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["app.tar.gz", "app.tar.gz.d"]
+
+
+@fetches
+def test_a_mark_of_an_earlier_run_does_not_name_the_cause_of_a_later_one(repository: Repository) -> None:
+    missing = repository.add("missing", CONTENT)
+    del repository.files[repository.path(missing)]
+    mark = home.penstock_home() / "fetch" / "0" / f"{missing.path}.wrong"
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    with pytest.raises(ArtifactError, match="could not be fetched"):
+        ensure_artifacts([missing])

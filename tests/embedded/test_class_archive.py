@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from penstock.embedded import artifacts, java
 from penstock.embedded.artifacts import ensure
 from penstock.embedded.class_archive import ClassArchive, jars_of
 from penstock.embedded.home import penstock_home
@@ -68,6 +69,22 @@ def test_another_jar_has_another_file(jar: Path) -> None:
     assert archive_of(jar).path != before
 
 
+def test_homes_that_share_jars_and_java_by_links_name_them_alike(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("jars", "java"):
+        (home / name).mkdir(parents=True)
+    wheel = tmp_path / "wheel"
+    (wheel / "bin").mkdir(parents=True)
+    named = artifacts._store(), java._launcher_home(wheel)
+    second = tmp_path / "second"
+    second.mkdir()
+    for name in ("jars", "java"):
+        (second / name).symlink_to(home / name)
+    monkeypatch.setenv("PENSTOCK_HOME", str(second))
+    assert (artifacts._store(), java._launcher_home(wheel)) == named
+
+
 def test_nothing_is_recorded_without_room(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.embedded.class_archive._LARGEST", 1 << 60)
     assert archive_of(jar).record() == ()
@@ -100,9 +117,10 @@ def test_a_server_that_has_recorded_starts_from_its_file(
     registry = Registry()
     registry.records_classes = True
     with registry:
-        pass
+        assert registry.is_recording
     (made,) = (home / "classes").glob("registry-*.jsa")
     assert made.stat().st_size > 10_000_000
     with Registry() as second:
         assert second.pid is not None
+        assert not second.is_recording
         assert str(made) in {mapped.path for mapped in psutil.Process(second.pid).memory_maps()}

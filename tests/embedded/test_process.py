@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from penstock.embedded import process as module
@@ -188,9 +189,8 @@ def test_no_orphan_when_the_owner_is_killed(
 
 
 def test_a_server_that_ends_while_starting_says_its_last_lines(servers: Servers) -> None:
-    code = (
-        "import sys; [print(f'line {n}') for n in range(50)]; sys.exit('Error: the disk is made of cheese')"
-    )
+    talk = "[print(f'line {n}', flush=True) for n in range(50)]"
+    code = f"import sys; {talk}; sys.exit('Error: the disk is made of cheese')"
     server = servers.start(code, ready=None)
     with pytest.raises(StartupError) as caught:
         server.wait_until(lambda: False, timeout=60)
@@ -242,6 +242,20 @@ def test_telling_lines_name_the_cause_first(tmp_path: Path) -> None:
     said = telling_lines(log)
     assert said[0] == cause[:300]
     assert said[1:] == [f"   at frame {n}" for n in range(100 - LAST_LINES, 100)]
+
+
+def test_guard_and_server_get_no_variables_that_they_do_not_need(
+    monkeypatch: pytest.MonkeyPatch, servers: Servers
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    server = psutil.Process(servers.start(POLITE).pid)
+    guard = server.parent()
+    assert guard is not None
+    for process in (server, guard):
+        environment = process.environ()
+        assert environment["LC_ALL"] == "C.UTF-8"
+        assert "hunter2" not in environment.values()
 
 
 def test_the_environment_cannot_change_the_guard(

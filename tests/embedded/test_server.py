@@ -365,6 +365,31 @@ def test_a_start_can_be_given_up_from_another_thread(gone: Gone, eventually: Eve
         assert server.running
 
 
+def test_a_start_that_is_given_up_records_no_classes(
+    eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even the note that this Java cannot write them, which would be for ever."""
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    server = Tiny(moods=["slow"])
+    server.records_classes = True
+    thread = threading.Thread(target=lambda: pytest.raises(StartupError, server.start))
+    thread.start()
+    eventually(lambda: server.pid)
+    server.abandon()
+    thread.join(timeout=60)
+    assert list((tmp_path / "home" / "classes").iterdir()) == []
+
+
+def test_what_java_unpacks_is_in_the_folder_of_the_server(tmp_path: Path) -> None:
+    left = tmp_path / "data" / "java-tmp" / "left.so"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    with Tiny(data=tmp_path / "data") as server:
+        assert not left.exists()
+        arguments = (server.data / "conf" / "tiny.args").read_text()
+    assert f"-Djava.io.tmpdir={left.parent}" in arguments
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, RuntimeError])
 def test_an_exception_while_starting_leaves_nothing_running(kind: type[BaseException], gone: Gone) -> None:
     pids: list[int | None] = []
@@ -442,3 +467,48 @@ def test_one_failing_server_leaves_none_running(
     assert all(pid is not None and gone(pid) for pid in pids)
     with stack:  # and it can be tried again
         assert all(server.running for server in stack.servers.values())
+
+
+def test_the_gateway_waits_for_pulsar_and_for_nothing_else(make_stack: Callable[..., Stack]) -> None:
+    gateway_is_up = threading.Event()
+    ready: list[str] = []
+
+    class AfterTheGateway(Tiny):
+        def _command(self, java: Java) -> list[str]:
+            assert gateway_is_up.wait(timeout=60)
+            return super()._command(java)
+
+    class AfterPulsar(Tiny):
+        def _command(self, java: Java) -> list[str]:
+            assert ready == ["pulsar"]
+            return super()._command(java)
+
+    def on_ready(name: str) -> None:
+        ready.append(name)
+        if name == "gateway":
+            gateway_is_up.set()
+
+    stack = make_stack()
+    stack.servers = {"kafka": AfterTheGateway(), "pulsar": Tiny(), "gateway": AfterPulsar()}
+    try:
+        stack.start(on_ready=on_ready)
+        assert ready == ["pulsar", "gateway", "kafka"]
+    finally:
+        stack.close()
+
+
+def test_a_stack_that_is_killed_leaves_nothing(make_stack: Callable[..., Stack], gone: Gone) -> None:
+    stack = make_stack(Tiny(), Tiny())
+    stack.start()
+    servers = list(stack.servers.values())
+    left = [(server.pid, server.data) for server in servers]
+    stack.kill()
+    assert all(pid is not None and gone(pid) and not data.exists() for pid, data in left)
+
+
+def test_a_gateway_whose_pulsar_fails_is_not_started(make_stack: Callable[..., Stack]) -> None:
+    stack, gateway = make_stack(), Tiny()
+    stack.servers = {"pulsar": Tiny(moods=["broken"]), "gateway": gateway}
+    with pytest.raises(StartupError, match="tiny ended while starting"):
+        stack.start()
+    assert not gateway.tried

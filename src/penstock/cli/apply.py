@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli import output
+from penstock.cli.confirmation import confirm
 from penstock.cli.planning import (
     Environment,
     Form,
@@ -23,7 +24,7 @@ from penstock.cli.planning import (
     refuse_unseen,
 )
 from penstock.cli.settings import current
-from penstock.errors import ClusterError, Refused, UsageError
+from penstock.errors import AccessDenied, ClusterError, Refused, TlsFailed, Unreachable, UsageError
 
 if TYPE_CHECKING:
     from penstock.contract.apply import Outcome
@@ -82,7 +83,7 @@ def _apply(plan: Plan, situation: Situation, saved: SavedPlan | None, names: lis
         print_plan(plan, form, allow=names)
     steps = plan.accepted(names)
     if steps:
-        _confirm(len(steps))
+        confirm("apply changes clusters", f"do {len(steps)} step{'' if len(steps) == 1 else 's'}?")
     outcome = _execute(steps, situation, saved)
     _report(outcome, plan, names, form)
     if steps:
@@ -121,6 +122,16 @@ class SavedPlan:
 
         save_plan(self.path, self.file.progressed(self.file.done + done))
 
+    def try_note(self, done: int) -> None:
+        """Write down that some steps are done; if that fails it is said, and the steps go on.
+
+        The count is for people: what is left to do is found by looking at the clusters.
+        """
+        try:
+            self.note(done)
+        except UsageError as exc:
+            output.talk(f"{done} step{' is' if done == 1 else 's are'} done, and {exc.what}")
+
 
 def _load(path: Path) -> SavedPlan:
     from penstock.contract.plan_file import load_plan
@@ -155,15 +166,6 @@ def _check_allowed(plan: Plan, desired: Desired, allowed: list[str]) -> None:
         )
 
 
-def _confirm(number: int) -> None:
-    if current().yes:
-        return
-    if not output.interactive():
-        raise UsageError("apply changes clusters and nobody can be asked", next="add --yes")
-    if not typer.confirm(f"do {number} step{'' if number == 1 else 's'}?", err=True):
-        raise typer.Exit(1)
-
-
 def _execute(steps: tuple[Step, ...], situation: Situation, saved: SavedPlan | None) -> Outcome:
     from penstock.contract.apply import Outcome, execute
     from penstock.contract.plan_text import line_of
@@ -171,13 +173,14 @@ def _execute(steps: tuple[Step, ...], situation: Situation, saved: SavedPlan | N
     if not steps:
         return Outcome(done=())
     done: list[Step] = []
-    note = saved.note if saved is not None else lambda _done: None
-    note(0)
+    if saved is not None:
+        saved.note(0)
     with output.progress("apply", total=len(steps)) as bar:
 
         def on_done(step: Step) -> None:
             done.append(step)
-            note(len(done))
+            if saved is not None:
+                saved.try_note(len(done))
             line = line_of(step)
             bar.advance()
             bar.describe(f"{line.mark} {line.noun} {line.name}")
@@ -221,11 +224,14 @@ def _tell(label: str, steps: tuple[Step, ...]) -> None:
 
 def _failure(outcome: Outcome, error: ClusterError) -> ClusterError:
     total = len(outcome.done) + len(outcome.left)
+    # What is wrong outside of the contract can be put right; what a cluster refuses, it refuses again.
+    helps = isinstance(error, Unreachable | AccessDenied | TlsFailed)
+    advice = (error.next, "the same command goes on from here" if helps else None)
     failure = type(error)(
         f"stopped at step {len(outcome.done) + 1} of {total}: {error.what}",
         where=error.where,
         why=error.why,
-        next=f"{error.next + '; ' if error.next else ''}the same command goes on from here",
+        next="; ".join(filter(None, advice)) or "correct it in the contract, then penstock plan",
     )
     failure.__cause__ = error
     return failure

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import AccessDenied, PenstockError
+from penstock.errors import AccessDenied, PenstockError, PulsarRefused
 
 if TYPE_CHECKING:
     from penstock.brokers.kafka_groups import KafkaGroups
@@ -91,23 +91,39 @@ def _pulsar(name: str, connection: Connection, topics: Sequence[str], timeout: f
     from penstock.contract.clusters import admin_address
     from penstock.contract.credentials import Client, options, reveal
 
-    asyncio.run(_pulsar_topics(connection, topics, timeout))
+    unseen = asyncio.run(_pulsar_topics(connection, topics, timeout))
     admin = connection.admin or admin_address(connection)
     made = reveal(options(replace(connection, admin=admin), Client.PULSAR_REST))
     with PulsarAdmin(made, name=name, timeout=timeout, connect_timeout=timeout) as client:
         yield f"cluster {', '.join(client.clusters())}"
+    yield from (f"topic {topic} may not be seen" for topic in unseen)
 
 
-async def _pulsar_topics(connection: Connection, topics: Sequence[str], timeout: float) -> None:
-    """Log in, and look up each topic: that needs the right to produce or to consume."""
+async def _pulsar_topics(connection: Connection, topics: Sequence[str], timeout: float) -> list[str]:
+    """Log in, and look up each topic: that needs the right to produce or to consume.
+
+    Gives the topics that may not be seen; AccessDenied if none of them may. Those that are not there are no
+    matter of rights: `penstock plan` tells of them.
+    """
     from penstock.brokers.pulsar import Options
     from penstock.cli.places import pulsar_client
+    from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
     patience = Options(connect_timeout=timeout, request_timeout=timeout, open_timeout=timeout)
     async with pulsar_client(connection, patience) as client:
         await client.check()
+        hidden: dict[str, AccessDenied] = {}
         for topic in topics:
-            await client.partitions(topic)
+            try:
+                await client.partitions(topic)
+            except AccessDenied as denied:
+                hidden[topic] = denied
+            except PulsarRefused as refused:
+                if refused.server_error != ServerError.TOPIC_NOT_FOUND:
+                    raise
+    if hidden and len(hidden) == len(topics):
+        raise next(iter(hidden.values()))
+    return list(hidden)
 
 
 def _registry(name: str, connection: Connection, _topics: Sequence[str], timeout: float) -> Iterator[str]:

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from penstock.cli import output
+from penstock.cli.confirmation import confirm
 from penstock.cli.planning import contract_path
 from penstock.cli.settings import Format, configuration, current
-from penstock.errors import UsageError
+from penstock.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
     from penstock.config import Context
     from penstock.contract import Contract
     from penstock.contract.places import Place
+    from penstock.errors import RecordRefused
     from penstock.pipeline.arrow.bindings import Binding
     from penstock.pipeline.deadletters import Letter, Letters
     from penstock.record import KafkaRecord
@@ -135,7 +137,7 @@ def restore(
     if dry_run:
         output.talk("nothing was written: --dry-run")
         return
-    _confirm(len(letters))
+    confirm("restore writes records", f"write {len(letters)} record{'' if len(letters) == 1 else 's'}?")
     _restore(box, targets, len(letters), named=to is not None, keep_time=keep_time)
 
 
@@ -144,10 +146,11 @@ def _restore(
 ) -> None:
     from penstock.pipeline.deadletters import restore_letters
 
+    refused: list[tuple[Letter, RecordRefused]] = []
     with output.progress("restoring", total=total) as bar:
         for place, letters in targets:
             topic = place.topic if named else None
-            restore_letters(
+            refused += restore_letters(
                 letters,
                 to=_options(place),
                 topic=topic,
@@ -156,8 +159,26 @@ def _restore(
                 keep_time=keep_time,
                 on_restored=bar.advance,
             )
-    left = len(box.found.letters) - total
-    output.talk(f"{total} restored; {len(box.found.letters)} open before, {left} now")
+    done = total - len(refused)
+    left = len(box.found.letters) - done
+    output.talk(f"{done} restored; {len(box.found.letters)} open before, {left} now")
+    if refused:
+        _refuse(refused)
+
+
+def _refuse(refused: Sequence[tuple[Letter, RecordRefused]]) -> None:
+    """Name the letters whose record its topic does not take, and raise."""
+    for letter, exc in refused[:_MOST_TOLD]:
+        output.talk(f"not restored: {letter.id[:12]}  {letter.letter.origin}: {exc.why}")
+    if len(refused) > _MOST_TOLD:
+        output.talk(f"  and {len(refused) - _MOST_TOLD} more")
+    what = "1 record was" if len(refused) == 1 else f"{len(refused)} records were"
+    raise ClusterError(
+        f"{what} refused by the topic; the letters stay open",
+        where=refused[0][1].where,
+        why=refused[0][1].why,
+        next=refused[0][1].next,
+    )
 
 
 # Which letters, and where to
@@ -306,15 +327,6 @@ def _near(box: _Box, channel: str) -> list[str]:
     return [name for name in servers if family_of(box.contract.servers[name]) in families]
 
 
-def _confirm(number: int) -> None:
-    if current().yes:
-        return
-    if not output.interactive():
-        raise UsageError("restore writes records and nobody can be asked", next="add --yes")
-    if not typer.confirm(f"write {number} record{'' if number == 1 else 's'}?", err=True):
-        raise typer.Exit(1)
-
-
 # What people read
 
 
@@ -395,9 +407,17 @@ def _data(found: Letter) -> dict[str, Any]:
 
 
 def _time(millis: int | None) -> str:
+    """Write a time; one that is no date, which any producer can send, as its number.
+
+    >>> _time(0), _time(10**18), _time(None)
+    ('1970-01-01T00:00:00Z', '1000000000000000000', '-')
+    """
     if millis is None:
         return "-"
-    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return str(millis)
 
 
 def _reason(reason: str) -> str:

@@ -43,6 +43,7 @@ class Undecodable(StrEnum):
 
     FAIL = "fail"
     PLACEHOLDER = "placeholder"
+    SKIP = "skip"
 
 
 Pulsar = Annotated[
@@ -195,6 +196,7 @@ def command(
         return _print_apis()
     output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)
     from penstock.gateway.groups.group import Limits as GroupLimits
+    from penstock.gateway.mapping import OnUndecodable
 
     options = replace(
         _cluster(pulsar, admin, pulsar_token_file, pulsar_ca_file, (pulsar_cert_file, pulsar_key_file)),
@@ -205,7 +207,7 @@ def command(
         stamp_identity=stamp_identity,
         metrics=_metrics_address(metrics_listen),
         default_namespace=_namespace(default_namespace),
-        placeholders=undecodable is Undecodable.PLACEHOLDER,
+        on_undecodable=OnUndecodable(undecodable.value),
         packed=offsets is Offsets.PACKED,
         auto_create=auto_create,
         default_partitions=default_partitions,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from penstock.cli import output
 from penstock.cli.clusters import Cluster, Clusters, find_clusters
+from penstock.cli.confirmation import confirm
 from penstock.cli.places import ServerName
 from penstock.cli.settings import current
 from penstock.cli.standing import full_name
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.brokers.start import Start
 
 __all__ = ["reset"]
+
+_MOVES: Final = "reset moves a group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +85,6 @@ def _has_cursor(cluster: Cluster, name: str, topic: str) -> bool:
     return stats is not None and name in stats.backlogs()
 
 
-def _confirm(question: str) -> None:
-    if current().yes:
-        return
-    if not output.interactive():
-        raise UsageError("reset moves a group and nobody can be asked", next="add --yes")
-    if not typer.confirm(question, err=True):
-        raise typer.Exit(1)
-
-
 # Groups of Kafka and of the gateway
 
 
@@ -105,7 +99,7 @@ def _move_group(
     if all(move.before == move.after for move in moves):
         output.talk(f"{name} is there already")
         return
-    _confirm(f"move {name} in {len(moves)} partition{'' if len(moves) == 1 else 's'} of {topic}?")
+    confirm(_MOVES, f"move {name} in {len(moves)} partition{'' if len(moves) == 1 else 's'} of {topic}?")
     _refuse_active(cluster, name)  # somebody may have joined while the question stood there
     client.commit(name, topic, {move.partition: move.after for move in moves})
     now = client.committed(name, topic)
@@ -174,7 +168,7 @@ def _move_subscription(
     columns = ("topic", "partition", "before", "after", "entries before")
     rows = [(topic, number, cursor.mark, told, cursor.backlog) for number, _, cursor in parts]
     output.rows(columns, rows, current().output)
-    _confirm(f"move {name} in {len(parts)} partition{'' if len(parts) == 1 else 's'} of {topic}?")
+    confirm(_MOVES, f"move {name} in {len(parts)} partition{'' if len(parts) == 1 else 's'} of {topic}?")
     # Pulsar would throw out consumers who came while the question stood there.
     for _, part, _ in _subscribed(cluster, name, full, partitions):
         cluster.pulsar.reset(part.topic, name, start)

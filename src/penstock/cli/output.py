@@ -129,10 +129,15 @@ def show_logs(*, debug: bool, times: bool = False) -> None:
         def emit(self, record: logging.LogRecord) -> None:
             talk(self.format(record))
 
+    class Lines(logging.Formatter):
+        def formatMessage(self, record: logging.LogRecord) -> str:
+            # What a client sends may be in it: no line but the first begins as a record does.
+            return super().formatMessage(record).replace("\n", "\n  ")
+
     logger, loop = logging.getLogger("penstock"), logging.getLogger("asyncio")
     handler = Talk()
     clock = "%(asctime)s " if times else ""
-    handler.setFormatter(logging.Formatter(f"{clock}%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(Lines(f"{clock}%(levelname)s %(name)s: %(message)s"))
     logger.handlers = loop.handlers = [handler]  # what a loop logs is a bug of ours
     logger.setLevel(logging.DEBUG if debug else logging.INFO)
     loop.propagate = False

@@ -157,7 +157,22 @@ def _to_kafka(place: Place, events: _Events, mode: str, key: str | None, extra: 
             else:
                 yield replace(binding.encode(event, key=key_bytes, headers=own), topic=place.topic)
 
-    return publish(kafka_options(place.connection), records())
+    return publish(kafka_options(place.connection), records(), named=_name_of_record)
+
+
+def _name_of_record(record: KafkaRecord) -> str:
+    """Name the event of a record, for who is told that it was refused."""
+    from penstock.errors import EventError
+    from penstock.events import KafkaBinding
+
+    try:
+        return _name_of(KafkaBinding().decode(record))
+    except EventError:
+        return "the tombstone" if record.value is None else "a record"
+
+
+def _name_of(event: CloudEvent) -> str:
+    return f"event {event.id!r} of {event.source!r}"
 
 
 def _to_pulsar(place: Place, events: _Events, mode: str, key: str | None, extra: Mapping[str, str]) -> int:
@@ -182,9 +197,19 @@ def _to_pulsar(place: Place, events: _Events, mode: str, key: str | None, extra:
         async with pulsar_client(place.connection) as client:
             # A structured event is no payload by the schema; a producer without one writes it as bytes.
             schema = place.avro_schema if mode == "binary" else None
-            return await publish(client, place.topic, messages(), avro_schema=schema)
+            return await publish(client, place.topic, messages(), avro_schema=schema, named=_name_of_message)
 
     return asyncio.run(send())
+
+
+def _name_of_message(message: PulsarMessage) -> str:
+    from penstock.errors import EventError
+    from penstock.events import PulsarBinding
+
+    try:
+        return _name_of(PulsarBinding().decode(message))
+    except EventError:
+        return "the tombstone" if message.payload is None else "a message"
 
 
 def _refuse_bytes(*texts: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import time
@@ -21,7 +20,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.settings import Format, configuration, current
-from penstock.cli.sparkstart import compile_kernels, start_spark
+from penstock.cli.sparkstart import compile_kernels, silence_java_clients, start_spark
 from penstock.embedded.private import remove_folders, temporary_folder
 from penstock.errors import ConfigError, UsageError
 
@@ -299,21 +298,14 @@ def _run_in_spark(job: Job, cluster: _Cluster) -> None:
             package=package,
             worker_python=cluster.worker_python,
             light=job.only_plans,
+            fused=job.uses_kernels,
         )
-        _silence_java_clients(spark)
+        silence_java_clients(spark)
         try:
             with _signals(job):
                 job.run(spark)
         finally:
             _stop_spark(spark)
-
-
-def _silence_java_clients(spark: SparkSession) -> None:
-    """Let the job say what the end of Java means: its clients would each write a traceback."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    server = getattr(spark.sparkContext, "_accumulatorServer", None)
-    if server is not None:
-        server.handle_error = lambda request, address: None
 
 
 def _stop_spark(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli import output
@@ -10,7 +11,7 @@ from penstock.cli.fetching import fetch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["compile_kernels", "start_spark"]
+__all__ = ["compile_kernels", "silence_java_clients", "start_spark"]
 
 
 def compile_kernels() -> None:
@@ -33,3 +34,11 @@ def start_spark(name: str = "penstock", **how: Any) -> SparkSession:
             classes.prepare()
     with output.progress("starting Spark"):
         return spark_session(name, **how)
+
+
+def silence_java_clients(spark: SparkSession) -> None:
+    """Let the command say what the end of Java means: its clients would each write a traceback."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    server = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, address: None

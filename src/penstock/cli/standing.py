@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from penstock.cli import output
 from penstock.cli.clusters import Cluster, find_contract, is_internal
 from penstock.errors import ApiError, ClusterError, Unreachable
 
@@ -155,7 +156,9 @@ def pulsar_names(
     cluster: Cluster, namespaces: Sequence[str] = (), *, internal: bool = False
 ) -> Mapping[str, bool]:
     """Name the topics of a Pulsar, and whether they have partitions; all namespaces if none is named."""
-    found = cluster.pulsar.topic_names(namespaces or _namespaces(cluster))
+    found, hidden = cluster.pulsar.topic_names(namespaces or _namespaces(cluster), absent_ok=not namespaces)
+    if hidden:
+        output.talk(f"{cluster.name}: this user may not list the topics of {', '.join(hidden)}")
     return {topic: parts for topic, parts in found.items() if internal or not is_internal(topic)}
 
 

@@ -116,7 +116,8 @@ async def _pulsar_loop(place: Place, start: Start, until_end: bool, show: Show) 
     ):
         if until_end and start.kind is StartKind.LAST:
             for item in _last([_of_message(each) async for each in items], start, until_end):
-                show(item)
+                if show(item):
+                    return
             return
         async for each in items:
             if show(_of_message(each)):
@@ -235,18 +236,28 @@ def _object(item: Shown) -> Mapping[str, Any]:
     import json
 
     from penstock.events import FORMATS
+    from penstock.events.content import absent
+    from penstock.events.types import write_base64
 
     key = None if item.key is None else item.key.decode("utf-8", "backslashreplace")
     made: dict[str, Any] = {"place": item.place, "time": _clock(item.time), "key": key}
     if item.event is None:
         return {**made, "reason": item.reason, "record": json.loads(item.raw)}
-    event = json.loads(FORMATS.named("json").encode(item.event))
+    try:
+        event = json.loads(FORMATS.named("json").encode(item.event))
+    except (ValueError, RecursionError):
+        # JSON for others, and not for Python: a number of thousands of digits.
+        bare = json.loads(FORMATS.named("json").encode(item.event.replace(data=absent)))
+        event = {**bare, "data_base64": write_base64(item.event.data_bytes or b"")}
     return {**made, "tombstone": item.tombstone, "event": event}
 
 
 def _clock(millis: int | None) -> str:
+    """Write a time; one that is no date, which any producer can send, as its number."""
     if millis is None:
         return "-"
-    return (
-        datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )
+    try:
+        moment = datetime.fromtimestamp(millis / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(millis)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -115,6 +115,11 @@ class Context:
         """Give the gateway, if the context has one."""
         return self._single("gateway")
 
+    def function_environment(self) -> dict[str, str]:
+        """Give the environment variables that functions of pipelines are granted, references looked up."""
+        granted = _below(self.values, "functions", "environment")
+        return {path[0]: str(value.get()) for path, value in granted.items()}
+
     def _single(self, part: str) -> Server | None:
         values = _below(self.values, part)
         return self._server(part, values, kind=part) if values else None

@@ -142,6 +142,12 @@ KEYS: Final[tuple[Key, ...]] = (
     *_security(_REGISTRY),
     Key(f"{_GATEWAY}.address", TEXT, None, "`host:port` at which the gateway serves the Kafka protocol."),
     *_security(_GATEWAY),
+    Key(
+        "contexts.*.functions.environment.*",
+        TEXT,
+        None,
+        "An environment variable for functions of pipelines; they get no others of the user's.",
+    ),
 )
 _BY_STEPS: Final[Mapping[tuple[str, ...], Key]] = {tuple(key.name.split(".")): key for key in KEYS}
 
@@ -157,7 +163,7 @@ def names_below(path: tuple[str, ...]) -> tuple[str, ...]:
     """Give the names that may follow a path; ("*",) when the user chooses, () when none may.
 
     >>> names_below(("contexts", "dev"))
-    ('servers', 'registry', 'gateway')
+    ('servers', 'registry', 'gateway', 'functions')
     """
     depth = len(path)
     return tuple(dict.fromkeys(s[depth] for s in _BY_STEPS if len(s) > depth and _fits(path, s)))

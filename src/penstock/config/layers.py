@@ -108,14 +108,35 @@ def load(
 
 
 def find_upwards(name: str | Path, start: Path | None = None) -> Path | None:
-    """Look for a file in a folder and its parents, up to the root of the repository."""
+    """Look for a file in a folder and its parents, up to the root of the repository.
+
+    In a parent in which everybody may write, such as /tmp, one of another user does not count.
+    """
     here = _absolute(start)
     for folder in (here, *here.parents):
-        if os.path.isfile(folder / name):  # a folder that may not be entered holds nothing for us
+        if _counts(folder, name, here):
             return folder / name
-        if os.path.exists(folder / _REPOSITORY_MARK):
+        if _counts(folder, _REPOSITORY_MARK, here):
             return None
     return None
+
+
+def _counts(folder: Path, name: str | Path, here: Path) -> bool:
+    path = folder / name
+    if not os.path.exists(path):  # a folder that may not be entered holds nothing for us
+        return False
+    try:
+        # Mode 0002: everybody may write. Root could put a file anywhere.
+        planted = (
+            folder != here and os.stat(folder).st_mode & 0o002 and os.lstat(path).st_uid not in _trusted()
+        )
+    except OSError:
+        return False
+    return not planted and (name == _REPOSITORY_MARK or os.path.isfile(path))
+
+
+def _trusted() -> tuple[int, int]:
+    return os.geteuid(), 0
 
 
 def find_project(folder: Path) -> Path:
@@ -124,7 +145,8 @@ def find_project(folder: Path) -> Path:
     if settings is not None:
         return settings.parent
     here = _absolute(folder)
-    return next((each for each in (here, *here.parents) if os.path.exists(each / _REPOSITORY_MARK)), here)
+    above = (each for each in (here, *here.parents) if _counts(each, _REPOSITORY_MARK, here))
+    return next(above, here)
 
 
 def _absolute(start: Path | None) -> Path:

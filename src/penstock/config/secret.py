@@ -7,15 +7,30 @@ need a password does not need its variable.
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Self
 
 from penstock.errors import ConfigError
 
-__all__ = ["MASK", "Secret", "check_references", "has_reference", "is_reference", "mask_address", "resolve"]
+__all__ = [
+    "MASK",
+    "Reference",
+    "Revealed",
+    "Secret",
+    "check_references",
+    "current",
+    "has_reference",
+    "is_reference",
+    "mask_address",
+    "resolve",
+]
+
+_log = logging.getLogger(__name__)
 
 MASK: Final = "******"
 MAX_SECRET_BYTES: Final = 64 * 1024
@@ -42,6 +57,17 @@ class Secret:
     def reveal(self) -> str:
         """Give the text itself; a reference is looked up now."""
         return self._source()
+
+    @property
+    def changes(self) -> bool:
+        """Whether it comes from a file, which may be written again while a program runs."""
+        return isinstance(self._source, Reference) and self._source.names_file
+
+    def prefixed(self, text: str) -> Secret:
+        """Give a secret with a text before it; where this one can be read again, that one can, too."""
+        if isinstance(self._source, Reference):
+            return Secret(replace(self._source, text=text + self._source.text))
+        return Secret(lambda: text + self.reveal())
 
     def __str__(self) -> str:
         return MASK
@@ -79,6 +105,59 @@ class _Constant:
 
     def __call__(self) -> str:
         return self._text
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A text with references, as it was written; called, it gives what they stand for now."""
+
+    text: str = field(repr=False)
+    where: str
+    folder: Path
+
+    def __call__(self) -> str:
+        """Look the references up."""
+        found = resolve(self.text, where=self.where, folder=self.folder)
+        return Revealed(found, self) if self.names_file else found
+
+    @property
+    def names_file(self) -> bool:
+        """Whether a part of it comes from a file."""
+        return any(match[1] == "file" for match in _REFERENCE.finditer(self.text))
+
+
+class Revealed(str):
+    """A secret that came from a file, and where from: `current` reads it again.
+
+    It can be pickled, since workers need it: where the file is not there, what was read first is used.
+    """
+
+    __slots__ = ("source",)
+    source: Reference
+
+    def __new__(cls, text: str, source: Reference) -> Self:
+        """Note where a text came from."""
+        made = super().__new__(cls, text)
+        made.source = source
+        return made
+
+    def __reduce__(self) -> tuple[type[Revealed], tuple[str, Reference]]:
+        return Revealed, (str(self), self.source)
+
+
+def current(text: str) -> str:
+    """Give what a revealed secret is now; for a new connection of a client that lives longer than a password.
+
+    A text that did not come from a file is given back, and so is one whose file cannot be read now: it may
+    not be there on this machine, or is just being replaced.
+    """
+    if not isinstance(text, Revealed):
+        return text
+    try:
+        return text.source()
+    except ConfigError as exc:
+        _log.debug("a secret cannot be read again, the last one is used: %s", exc)
+        return text
 
 
 def has_reference(text: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.config.keys import Key
 from penstock.config.secret import (
     MASK,
+    Reference,
     Secret,
     check_references,
     has_reference,
@@ -51,7 +52,7 @@ class Value:
         if self.text is None:
             return None
         if self.key.kind.secret:
-            return Secret(self._resolved)
+            return Secret(Reference(self.text, self._where, self.origin.folder))
         return self._parsed(self._resolved())
 
     def check(self) -> None:

@@ -31,6 +31,8 @@ __all__ = ["FETCHERS", "Fetched", "Progress", "classpath", "ensure", "ensure_art
 FETCHERS = 4
 """Ivy downloads one file at a time: this many of them run side by side."""
 
+_WRONG = ".wrong"
+"""Ends the name of a mark: a file that was fetched was not what the lock says."""
 _STALLED_AFTER = 180.0
 """Seconds without one more byte after which a download is given up."""
 
@@ -80,17 +82,25 @@ def unpacked(archive: Path) -> Path:
     """Unpack a verified tar archive beside it, once, and give the folder."""
     folder = archive.with_name(archive.name + ".d")
     if not folder.is_dir():
-        fresh = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
-        try:
-            with tarfile.open(archive) as tar:
-                _extract(tar, fresh)
-            fresh.rename(folder)
-        except (tarfile.TarError, EOFError, zlib.error, OSError) as exc:
-            if not folder.is_dir():  # else another process was first: its folder is as good
-                raise _not_unpacked(archive, exc) from exc
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+        with archive.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                _unpack(archive, folder)
     return folder
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    for left in folder.parent.glob(f"{folder.name}.{'?' * 32}"):
+        shutil.rmtree(left, ignore_errors=True)  # of a run that was killed: we have the lock
+    fresh = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
+    try:
+        with tarfile.open(archive) as tar:
+            _extract(tar, fresh)
+        fresh.rename(folder)
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as exc:
+        raise _not_unpacked(archive, exc) from exc
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _extract(tar: tarfile.TarFile, folder: Path) -> None:
@@ -115,7 +125,8 @@ def _not_unpacked(archive: Path, exc: Exception) -> ArtifactError:
 
 
 def _store() -> Path:
-    return penstock_home() / "jars"
+    # One name for one folder: a file of shared classes fits only the paths it was made with.
+    return (penstock_home() / "jars").resolve()
 
 
 def _stored(artifact: Artifact) -> Path:
@@ -128,11 +139,25 @@ def _has_size(artifact: Artifact) -> bool:
 
 
 def _is_right(path: Path, artifact: Artifact) -> bool:
-    return path.is_file() and path.stat().st_size == artifact.size and sha256_of(path) == artifact.sha256
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    known = (path, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, artifact)
+    if known in _right:
+        return True
+    if found.st_size != artifact.size or not path.is_file() or sha256_of(path) != artifact.sha256:
+        return False
+    _right.add(known)
+    return True
+
+
+_right: set[tuple[Path, int, int, int, Artifact]] = set()
+"""Files that this process has hashed, as they were then: servers that start together share most of them."""
 
 
 def _unverified(artifacts: Sequence[Artifact]) -> list[Artifact]:
-    """Hash every file each time: a broken jar shows here and not as a riddle inside a server."""
+    """Hash every file once in a process: a broken jar shows here and not as a riddle inside a server."""
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         right = pool.map(lambda artifact: _is_right(_stored(artifact), artifact), artifacts)
     return [artifact for artifact, good in zip(artifacts, right, strict=True) if not good]
@@ -153,6 +178,8 @@ def _fetch(missing: Sequence[Artifact], progress: Progress | None) -> None:
     parts = _parts(missing)
     folders = [staging / str(number) for number in range(len(parts))]
     _collect(missing, staging)
+    for mark in staging.glob(f"*/**/*{_WRONG}"):  # of an earlier run: what comes now may be right
+        mark.unlink()
     left = _unverified(missing)
     java = find_java()
     running = [
@@ -236,11 +263,11 @@ def _collect(missing: Sequence[Artifact], staging: Path) -> None:
                 found.replace(_stored(artifact))
             else:
                 found.unlink()
-                found.with_name(found.name + ".wrong").touch()
+                found.with_name(found.name + _WRONG).touch()
 
 
 def _not_fetched(still: Sequence[Artifact], staging: Path) -> ArtifactError:
-    wrong = [a for a in still if list(staging.glob(f"*/{a.path}.wrong"))]
+    wrong = [a for a in still if list(staging.glob(f"*/{a.path}{_WRONG}"))]
     if wrong:
         shutil.rmtree(staging, ignore_errors=True)
         return ArtifactError(

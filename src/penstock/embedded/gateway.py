@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.config import Child
 from penstock.embedded.java import Java
 from penstock.embedded.ports import LOOPBACK, ask
 from penstock.embedded.pulsar import Pulsar
@@ -50,6 +51,7 @@ class Gateway(Server):
     """
 
     name = "gateway"
+    child = Child.PENSTOCK
 
     def __init__(
         self,
@@ -60,7 +62,7 @@ class Gateway(Server):
         port: int = 0,
         metrics_port: int = 0,
         options: tuple[str, ...] = (),
-        start_timeout: float = 60.0,
+        start_timeout: float = 180.0,
     ) -> None:
         ports = {"port": port, "metrics-port": metrics_port}
         super().__init__(data=data, wipe=wipe, ports=ports, heap_mb=0, start_timeout=start_timeout)

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.config import Child, child_environment
 from penstock.embedded.home import penstock_home
 from penstock.errors import JavaError
 
@@ -87,7 +88,14 @@ def _version_from_release(release: Path) -> int | None:
 
 def _version_from_command(command: Path) -> int | None:
     try:
-        said = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        said = subprocess.run(
+            [command, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env=child_environment(Child.SERVER),
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r'version "([^"]+)"', said.stderr + said.stdout)
@@ -120,7 +128,8 @@ def _from_wheel(seen: list[str]) -> Java:
 
 def _launcher_home(home: Path) -> Path:
     """Make a Java home whose `bin/java` is our launcher and whose rest is the wheel's."""
-    shim = penstock_home() / "java" / re.sub(r"\W+", "-", str(home)).strip("-")
+    # One name for one folder, as the files of shared classes are made for one Java home.
+    shim = (penstock_home() / "java").resolve() / re.sub(r"\W+", "-", str(home)).strip("-")
     command = shim / "bin" / "java"
     text = _LAUNCHER.format(java=shlex.quote(str(home / "bin" / "java")))
     if not command.exists() or command.read_text(encoding="utf-8") != text:

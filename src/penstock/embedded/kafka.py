@@ -16,6 +16,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
+from penstock.config import Child, child_environment
 from penstock.embedded.artifacts import classpath
 from penstock.embedded.certificates import make_certificates
 from penstock.embedded.home import penstock_home
@@ -258,6 +259,7 @@ def _storage_tool(jars: str, properties: Path, more: list[str]) -> None:
                 text=True,
                 timeout=_FORMAT_TIMEOUT,
                 check=False,
+                env=child_environment(Child.SERVER),
             )
         except subprocess.TimeoutExpired as exc:
             raise StartupError(

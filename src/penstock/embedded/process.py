@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from penstock.config import Child, child_environment
 from penstock.errors import StartupError
 
 __all__ = ["LAST_LINES", "ServerProcess", "last_lines", "size_of", "telling_lines"]
@@ -24,7 +25,14 @@ class ServerProcess:
     """A running server; `close` ends it, and so does the death of this process."""
 
     def __init__(
-        self, name: str, command: Sequence[str], *, out: Path, log: Path | None = None, grace: float = 15.0
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        out: Path,
+        log: Path | None = None,
+        grace: float = 15.0,
+        kind: Child = Child.SERVER,
     ) -> None:
         self.name = name
         self.out = out
@@ -39,6 +47,7 @@ class ServerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
+            env=child_environment(kind),  # of the guard and of the server, which inherits it
         )
         self.pid = 0
         self.pid = self._read_pid()

@@ -92,6 +92,7 @@ class Pulsar(Server):
         direct_mb: int = 192,
         durable: bool = True,
         secured: bool = False,
+        mutual_tls: bool = False,
         transactions: bool = False,
         settings: dict[str, str] | None = None,
         full_jit: bool = False,
@@ -105,7 +106,8 @@ class Pulsar(Server):
             full_jit=full_jit,
             start_timeout=start_timeout,
         )
-        self.secured = secured
+        self.secured = secured or mutual_tls
+        self._mutual_tls = mutual_tls
         self._direct_mb = direct_mb
         self._settings = settings or {}
         self._options = {
@@ -132,6 +134,10 @@ class Pulsar(Server):
     def ca_file(self) -> Path:
         """The authority that signed the certificate of a secured server."""
         return self.data / "conf" / "ca.pem"
+
+    def client_certificate(self, role: str = "admin") -> tuple[Path, Path]:
+        """Give certificate and key of a role, for a server with mutual TLS."""
+        return make_certificates(self.data / "conf").of_client(role)
 
     def token(self, role: str = "admin", *, expires_at: int | None = None) -> str:
         """Sign a token for a role of a secured server (JWT, HS256) that ends at a second, or never."""
@@ -194,6 +200,17 @@ class Pulsar(Server):
             "brokerClientTrustCertsFilePath": str(files.authority),
             "brokerClientAuthenticationPlugin": client,
             "brokerClientAuthenticationParameters": token.as_uri(),
+        } | (self._client_certificates() if self._mutual_tls else {})
+
+    def _client_certificates(self) -> dict[str, str]:
+        """Refuse connections without a certificate, whose name is a role; tokens are taken beside it."""
+        certificate, key = self.client_certificate()
+        provider = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+        return {
+            "tlsRequireTrustedClientCertOnConnect": "true",
+            "authenticationProviders": f"{provider}Tls,{provider}Token",
+            "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationTls",
+            "brokerClientAuthenticationParameters": f"tlsCertFile:{certificate},tlsKeyFile:{key}",
         }
 
     def _secret(self) -> bytes:
@@ -213,6 +230,8 @@ class Pulsar(Server):
         if self.secured:
             request.add_header("Authorization", f"Bearer {self.token()}")
             context = ssl.create_default_context(cafile=str(self.ca_file))
+            if self._mutual_tls:
+                context.load_cert_chain(*self.client_certificate())
         return ask(request, context)
 
 

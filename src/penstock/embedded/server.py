@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+from penstock.config import Child
 from penstock.embedded.class_archive import ClassArchive, jars_of
 from penstock.embedded.home import require_disk_space
 from penstock.embedded.java import Java, find_java
@@ -30,6 +31,8 @@ _PORT_LOST = ("Address already in use", "BindException", "Port already bound", f
 """What Kafka, Pulsar, the registry and our gateway say."""
 _ATTEMPTS = 3
 _PARTS = ("conf", "logs", "data")
+_TEMPORARY = "java-tmp"
+"""What Java unpacks for itself, such as native libraries: it stays there if the server is killed."""
 _GRACE = 15.0
 _RECORDING_GRACE = 60.0
 """Seconds that a server may take to end; one that writes its class archive takes a few more."""
@@ -42,6 +45,8 @@ class Server(ABC):
     name: ClassVar[str]
     unfit_in_path: ClassVar[str] = r"[^ -~]"
     """What the path of its data folder cannot hold; beyond ASCII it depends on Java's locale."""
+    child: ClassVar[Child] = Child.SERVER
+    """Which environment its process gets."""
     records_classes = False
     """Whether it writes its class archive when it is stopped, if it has none: the next one starts quicker."""
 
@@ -96,6 +101,7 @@ class Server(ABC):
             self._prepare_folder()
             self._start_on_free_ports()
         except BaseException:
+            self._end_start()
             self.close()
             raise
         return self
@@ -116,6 +122,7 @@ class Server(ABC):
         if self._process is not None:
             self._process.kill()
             self._process = None
+        self._archive = None
 
     def close(self) -> None:
         """End the server and remove a temporary data folder."""
@@ -159,6 +166,11 @@ class Server(ABC):
         """Whether the server runs."""
         return self._process is not None and self._process.running
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether it writes its class archive when it is stopped."""
+        return self._archive is not None
+
     def port(self, name: str) -> int:
         """Give the port chosen under this name."""
         with self._choosing:  # whoever asks first while it starts in another thread
@@ -180,6 +192,8 @@ class Server(ABC):
                 if self._wipe and part.is_dir():
                     shutil.rmtree(part)  # only what is ours: the folder may hold other things
                 part.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(self.data / _TEMPORARY, ignore_errors=True)
+            (self.data / _TEMPORARY).mkdir(exist_ok=True)
         except OSError as exc:
             raise MachineError(
                 f"the data folder of {self.name} cannot be used: {exc.strerror}",
@@ -193,11 +207,15 @@ class Server(ABC):
             try:
                 return self._start_once()
             except StartupError as exc:
-                self.stop()
+                self._end_start()
                 # A free port can be lost between our look and the server's: take others.
                 if attempt == _ATTEMPTS or any(self._wanted_ports.values()) or not self._lost_a_port(exc):
                     raise
                 self._ports.clear()
+
+    def _end_start(self) -> None:
+        """End a process that has not become ready: classes that it records are not those of a whole start."""
+        self.kill() if self._archive is not None else self.stop()
 
     def _start_once(self) -> None:
         for name, wanted in self._wanted_ports.items():
@@ -208,7 +226,9 @@ class Server(ABC):
         self._log_start = size_of(self.log)
         command = self._command_line()
         grace = _GRACE if self._archive is None else _RECORDING_GRACE
-        self._process = ServerProcess(self.name, command, out=self._out, log=self.log, grace=grace)
+        self._process = ServerProcess(
+            self.name, command, out=self._out, log=self.log, grace=grace, kind=self.child
+        )
         self._process.wait_until(self._is_ready_or_abandoned, timeout=self._start_timeout)
 
     def _command_line(self) -> list[str]:
@@ -243,7 +263,8 @@ class Server(ABC):
     def _jvm_options(self) -> list[str]:
         compiler = [] if self._full_jit else ["-XX:TieredStopAtLevel=1"]
         heap = [f"-Xms{min(64, self._heap_mb)}m", f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC"]
-        return [*heap, *compiler, "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
+        temporary = f"-Djava.io.tmpdir={self.data / _TEMPORARY}"
+        return [*heap, *compiler, "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true", temporary]
 
     def _lost_a_port(self, exc: StartupError) -> bool:
         said = [exc.why or "", *last_lines(self.log, 200, self._log_start)]

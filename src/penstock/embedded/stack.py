@@ -102,21 +102,37 @@ class Stack:
             raise UsageError(f"this stack has no {name}", next=f"name it in Stack(servers=[..., {name!r}])")
         return server
 
-    def start(self, progress: Progress | None = None) -> Self:
-        """Fetch what is missing, then start all servers; if one fails, none is left running."""
+    def start(
+        self, progress: Progress | None = None, *, on_ready: Callable[[str], None] | None = None
+    ) -> Self:
+        """Fetch what is missing, then start all servers; if one fails, none is left running.
+
+        `on_ready` is called, in any thread, with the name of each server that serves.
+        """
         if self._data:
             require_disk_space(self._data)
         ensure([name for name in self.servers if name in LOCKS], progress)
         pool = ThreadPoolExecutor(max_workers=max(1, len(self.servers)), thread_name_prefix="penstock-start")
-        last = self.servers.get("gateway")
+        starts: dict[str, Future[None]] = {}
+
+        def start(name: str) -> None:
+            if name == "gateway" and "pulsar" in starts:
+                starts["pulsar"].result()
+            self.servers[name].start()
+            if on_ready is not None:
+                on_ready(name)
+
         try:
-            _start(pool, [server for server in self.servers.values() if server is not last])
-            _start(pool, [last] if last else [])
+            for name in self.servers:
+                starts[name] = pool.submit(start, name)
+            done, _ = wait(starts.values(), return_when=FIRST_EXCEPTION)
+            for each in done:
+                each.result()
         except BaseException:
             for server in self.servers.values():
                 server.abandon()
             pool.shutdown(wait=True, cancel_futures=True)
-            self.close()
+            self.kill() if any(server.records_classes for server in self.servers.values()) else self.close()
             raise
         pool.shutdown()
         return self
@@ -129,6 +145,12 @@ class Stack:
             for end in [pool.submit(server.close) for server in self.servers.values()]:
                 end.result()
 
+    def kill(self) -> None:
+        """End all servers as a crash would, and remove temporary folders: for when nobody wants to wait."""
+        for server in self.servers.values():
+            server.kill()
+        self.close()
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -136,10 +158,3 @@ class Stack:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _start(pool: ThreadPoolExecutor, servers: list[Server]) -> None:
-    starts: list[Future[Server]] = [pool.submit(server.start) for server in servers]
-    done, _ = wait(starts, return_when=FIRST_EXCEPTION)
-    for start in done:
-        start.result()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from penstock import errors
+from penstock.config import Child, child_environment
 from penstock.embedded.home import penstock_home
 from penstock.embedded.private import write_private
 from penstock.embedded.stack import Stack
@@ -120,6 +121,7 @@ def up(options: dict[str, Any], *, timeout: float = 240.0) -> State:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=child_environment(Child.PENSTOCK),
             )
         return _await_state(process, timeout)
     except BaseException:  # also KeyboardInterrupt: who asked for the servers is gone

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -15,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli import output
-from penstock.cli.demo.stages import Stages
+from penstock.cli.demo.stages import Stages, installation
 from penstock.cli.fetching import fetch
-from penstock.cli.settings import configuration, current
+from penstock.cli.settings import Format, configuration, current
+from penstock.cli.sparkstart import silence_java_clients
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,8 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_JARS: Final = ("kafka", "pulsar", "registry", "spark")
 _SERVERS: Final = ("kafka", "pulsar", "registry", "gateway")
-_STARTING: Final = "starting Kafka, Pulsar, the registry, the gateway and Spark"
+_DOWNLOADS: Final = "downloads"
 _ROUTING: Final = "routing"
 _IDLE: Final = 30.0
 """Seconds without one more order after which the job ends although some are missing: the table tells."""
@@ -47,55 +52,95 @@ _TOPICS: Final = {
 def command(
     orders: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many orders are placed.")] = 20_000,
     stay: Annotated[bool, typer.Option("--stay", help="Keep the servers up until Ctrl-C.")] = False,
+    installed: Annotated[
+        Path | None, typer.Option(hidden=True, help="Seconds of an installation, to be told with the others.")
+    ] = None,
 ) -> None:
     """Start Kafka, Pulsar, a registry and the gateway, run the shop, and account for every order."""
+    from penstock.embedded.artifacts import status
     from penstock.embedded.stack import Stack
 
     configuration()
-    fetch(["kafka", "pulsar", "registry", "spark"])
-    stages = Stages()
+    stages = Stages(installation(installed))
+    missing = any(there < all_ for there, all_ in map(status, _JARS))
+    with stages.measured(_DOWNLOADS if missing else "checking jars"):
+        fetch(_JARS)
     stack = Stack(_SERVERS, record_classes=True)
-    with _started(stack, stages) as spark, TemporaryDirectory(prefix="penstock-demo-") as folder:
-        right = _demo(stack, spark, Path(folder), orders, stages)
+    with (
+        TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True) as name,
+        _started(stack, Path(name), stages) as spark,
+    ):
+        folder = Path(name, "shop")
+        right = _demo(stack, spark, folder, orders, stages)
         if stay:
-            _stay(stack, Path(folder))
-    output.talk(f"where the time went: {stages.told(apart=_ROUTING)}")
+            _stay(stack, folder)
+    output.talk(f"where the time went: {stages.told(apart=(_DOWNLOADS, _ROUTING))}")
     if not stay:
-        output.talk("next: penstock demo --stay keeps the servers up, with commands to try; README.md")
+        again = "make run STAY=1" if installed else "penstock demo --stay"
+        output.talk(f"next: {again} keeps the servers up, with commands to try; README.md")
     if not right:
         raise typer.Exit(1)
 
 
 @contextmanager
-def _started(stack: Stack, stages: Stages) -> Iterator[SparkSession]:
-    """Start the servers and Spark side by side; at their end they write class archives that are missing."""
-    from penstock.pipeline import classes
-    from penstock.pipeline.session import spark_session
+def _started(stack: Stack, folder: Path, stages: Stages) -> Iterator[SparkSession]:
+    """Start the servers and Spark side by side; at their end they write class archives that are missing.
 
+    Nobody waits for these behind a failure or Ctrl-C: all is killed then. What Java leaves behind when it is
+    killed is in `folder`.
+    """
+    from penstock.pipeline import classes
+    from penstock.pipeline.session import abandon_start, spark_session
+
+    (folder / "spark").mkdir()
     archive = classes.archive()
     recording = archive.record()
+    start_spark = partial(
+        spark_session,
+        "penstock demo",
+        settings={"spark.local.dir": str(folder / "spark")},
+        fused=False,
+        java_options=(f"-Djava.io.tmpdir={folder / 'spark'}", *(recording or archive.use())),
+    )
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-demo") as pool:
-        spark = pool.submit(spark_session, "penstock demo", java_options=recording or archive.use())
+        spark = pool.submit(start_spark)
         try:
-            with stages.measured("servers and Spark"), output.progress(_STARTING):
-                stack.start()
+            with stages.measured("servers and Spark"), _starting((*_SERVERS, "Spark")) as is_ready:
+                spark.add_done_callback(lambda _: is_ready("Spark"))
+                stack.start(on_ready=is_ready)
                 wait([spark])
+            silence_java_clients(spark.result())
             yield spark.result()
-        except BaseException:
-            # Nobody waits for what makes the next start quick.
-            recording = ()
-            raise
-        finally:
             text = "stopping, and storing what makes the next start quick" if recording else "stopping"
             with stages.measured("stopping"), output.progress(text):
-                wait([spark])
                 ending = pool.submit(stack.close)
-                if spark.exception() is None:
-                    spark.result().stop()
-                    ended = classes.end_java(kill=not recording)
-                    if recording:
-                        archive.keep(has_ended_well=ended)
+                spark.result().stop()
+                ended = classes.end_java(kill=not recording)
+                if recording:
+                    archive.keep(has_ended_well=ended)
                 ending.result()
+        except BaseException:
+            with output.progress("stopping"):
+                abandon_start()
+                stack.kill()
+                wait([spark])
+                archive.keep(has_ended_well=False)
+            raise
+
+
+@contextmanager
+def _starting(names: Sequence[str]) -> Iterator[Callable[[str], None]]:
+    """Show what is still starting; gives the function that is called with the name of what has started."""
+    left = list(names)
+    with output.progress(f"starting {', '.join(left)}") as bar:
+
+        def is_ready(name: str) -> None:
+            left.remove(name)
+            waiting = f"waiting for {', '.join(left)}" if left else "all are up"
+            bar.describe(f"starting {len(names)} programs: {waiting}")
+
+        yield is_ready
+        bar.describe(f"started {', '.join(names)}")
 
 
 def _demo(stack: Stack, spark: SparkSession, folder: Path, count: int, stages: Stages) -> bool:
@@ -198,8 +243,9 @@ def _fed(job: Job, options: dict[str, str], sent: list[Order]) -> Iterator[None]
 def _show(found: Account, standings: Sequence[Standing]) -> bool:
     from penstock.cli.demo.group import GROUP
 
-    columns = ("channel", "in", "out", "dead", "missing", "duplicates", "latency p50", "latency p99")
-    output.rows(columns, list(_rows(found)), current().output)
+    is_table = current().output is Format.TABLE  # which fits into 80 columns
+    columns = ("channel", "in", "out", "dead", "missing", "duplicates", "latency p50")
+    output.rows((*columns, "p99" if is_table else "latency p99"), list(_rows(found)), current().output)
     placed, large, dead, small = found.channels
     read_all = standings[-1].read == small.found and standings[-1].lag == 0
     right = found.right and read_all and all(standing.right for standing in standings)
@@ -207,12 +253,13 @@ def _show(found: Account, standings: Sequence[Standing]) -> bool:
         f"{placed.expected} orders = {large.expected} large + {dead.expected} dead + {small.expected} small"
     )
     verdict = "every event is accounted for" if right else "NOT every event is accounted for"
-    output.talk(f"{verdict}: {sums}, counted by id")
+    output.talk(f"{verdict}: {sums}")
     for channel in found.channels:
         if channel.unexpected:
             output.talk(f"{channel.unexpected} records in {channel.name} do not belong there")
+    output.talk(f"Kafka group {GROUP} on a topic of Pulsar, through the gateway:")
     for standing in standings:
-        output.talk(f"group {GROUP} on Pulsar, by the Kafka protocol: {standing}")
+        output.talk(f"  {standing}")
     return right
 
 
@@ -239,6 +286,8 @@ def _stay(stack: Stack, folder: Path) -> None:
     output.talk(f"\nthe servers stay up: Kafka {stack.kafka.bootstrap}, Pulsar {stack.pulsar.service_url}")
     output.talk(f"and Pulsar as Kafka at {stack.gateway.bootstrap}")
     output.talk(f"  cd {folder}")
+    if shutil.which("penstock") is None:  # of an environment that is not activated
+        output.talk(f"  export PATH={Path(sys.executable).parent}:$PATH")
     for line in (
         "penstock dlq list              # why orders died",
         "penstock drift --env dev       # change a topic by hand, and look again",

@@ -19,6 +19,8 @@ __all__ = ["GROUP", "Standing", "read_in_two_parts"]
 GROUP: Final = "shop-shipping"
 _PATIENCE: Final = 60.0
 _CHUNK: Final = 1000
+_WAIT: Final = 0.2
+"""Seconds for which a chunk is waited for: the last one is never full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ def _consume(options: dict[str, str], topic: str, positions: dict[int, int], end
     read, deadline = 0, time.monotonic() + _PATIENCE
     try:
         while any(positions[number] < end for number, end in ends.items()) and time.monotonic() < deadline:
-            for message in consumer.consume(_CHUNK, timeout=1.0):
+            for message in consumer.consume(_CHUNK, timeout=_WAIT):
                 if message.error() is None:
                     read += 1
                     positions[message.partition()] = message.offset() + 1
@@ -88,7 +90,7 @@ def _standing(stack: Stack, admin: KafkaOffsets, topic: str, read: int) -> Stand
     try:
         end = time.monotonic() + _PATIENCE
         while not (found := _look(pulsar, admin, topic, read)).right and time.monotonic() < end:
-            time.sleep(0.5)
+            time.sleep(_WAIT)
         return found
     finally:
         pulsar.close()

@@ -1,13 +1,15 @@
-"""Where the time of the demo goes: its stages, side by side or one after the other."""
+"""Where the time of the demo goes: its stages, and the installation before it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 
-__all__ = ["Stages"]
+__all__ = ["Stages", "installation"]
 
 
 @dataclass(slots=True)
@@ -18,20 +20,37 @@ class Stages:
 
     @contextmanager
     def measured(self, name: str) -> Iterator[None]:
-        """Measure a stage."""
+        """Measure a stage; one that was measured before goes on."""
         began = monotonic()
-        self.seconds[name] = 0.0
+        before = self.seconds.setdefault(name, 0.0)
         try:
             yield
         finally:
-            self.seconds[name] = monotonic() - began
+            self.seconds[name] = before + monotonic() - began
 
-    def told(self, apart: str) -> str:
-        """Say where the time went, and how much of it is not that of one stage.
+    def told(self, apart: Collection[str]) -> str:
+        """Say where the time went; stages that are `apart` are not part of the sum.
 
-        >>> Stages({"servers": 11.04, "routing": 30.0, "reading back": 2.5}).told("routing")
-        'servers 11.0 s, routing 30.0 s, reading back 2.5 s: 13.5 s without routing'
+        >>> Stages({"servers": 11.04, "routing": 30.0, "reading back": 2.5}).told(["routing"])
+        '13.5 s of own work (servers 11.0, reading back 2.5); routing 30.0'
         """
-        each = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
-        rest = sum(seconds for name, seconds in self.seconds.items() if name != apart)
-        return f"{each}: {rest:.1f} s without {apart}"
+        own = {name: seconds for name, seconds in self.seconds.items() if name not in apart}
+        others = [name for name in apart if name in self.seconds]
+        total = f"{sum(own.values()):.1f} s of own work ({_listed(own)})"
+        return "; ".join([total, *(_listed({name: self.seconds[name]}) for name in others)])
+
+
+def _listed(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{name} {each:.1f}" for name, each in seconds.items())
+
+
+def installation(path: Path | None) -> dict[str, float]:
+    """Take the seconds that an installation has left in a file, which is removed: they count once."""
+    if path is None:
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+        path.unlink()
+        return {name: float(found[name]) for name in ("downloads", "install")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}  # nothing was installed, or by other means
