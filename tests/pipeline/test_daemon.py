@@ -5,25 +5,38 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
-import sys, threading
+import runpy, sys, threading
 import penstock.pipeline.daemon as daemon
 seen = []
 daemon.manager = lambda: seen.append(threading.active_count())
-sys.argv = ["daemon", sys.argv[1]]
-daemon.main()
-print(seen, "numba" in sys.modules, "penstock.wire.kernels" in sys.modules)
+module, sys.argv = sys.argv[1], ["daemon", sys.argv[2]]
+if module == "penstock.pipeline.daemon":
+    daemon.main()
+else:
+    runpy.run_module(module, run_name="__main__")
+names = ("numba", "penstock.pipeline.stage", "penstock.wire.kernels.routing.run")
+print(seen, *(name in sys.modules for name in names))
 """
+COLUMNS, FUSED = "penstock.pipeline.daemon", "penstock.pipeline.fused.daemon"
 
 
-def after_preloading(worker: str) -> str:
-    done = subprocess.run([sys.executable, "-c", CODE, worker], capture_output=True, text=True, check=True)
+def after_preloading(module: str, worker: str) -> str:
+    command = [sys.executable, "-c", CODE, module, worker]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
-def test_workers_find_the_kernels_loaded() -> None:
-    assert after_preloading("pyspark.worker") == "[1] True True"
+def test_fused_workers_find_the_kernels_loaded() -> None:
+    assert after_preloading(FUSED, "pyspark.worker") == "[1] True True True"
 
 
-def test_planners_are_not_made_heavy() -> None:
-    assert after_preloading("pyspark.sql.worker.plan_data_source_read") == "[1] False False"
+def test_workers_on_columns_load_no_kernel_that_they_do_not_call() -> None:
+    assert after_preloading(COLUMNS, "pyspark.worker") == "[1] True True False"
+
+
+@pytest.mark.parametrize("module", [COLUMNS, FUSED])
+def test_planners_are_not_made_heavy(module: str) -> None:
+    assert after_preloading(module, "pyspark.sql.worker.plan_data_source_read") == "[1] False False False"

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.brokers.kafka_raw.transaction import TransactionalProducer
 from penstock.errors import ProducerFenced
-from penstock.pipeline.fused import feed, loop, outlet
+from penstock.pipeline.fused import engine, feed, loop, outlet
 from simulator.fusing_loops import run_loops
 from simulator.fusing_ranges import run_range_tasks
 from simulator.history import failing_seed
@@ -22,10 +22,10 @@ def a_commit_without_a_flush(patch: Patch) -> None:
     """A loop committed the marks of records that its machine still held."""
     real = loop._Run._commit
 
-    def commit(self: Any) -> None:
+    def commit(self: Any, *moved: Any) -> None:
         self._feed.flush = lambda: None
         try:
-            real(self)
+            real(self, *moved)
         finally:
             del self._feed.flush
 
@@ -77,9 +77,46 @@ def aborted_records_that_are_read(patch: Patch) -> None:
     patch.setattr(feed, "visible", lambda data, aborted: [data] if data else [])
 
 
+def refused_records_that_are_passed_over(patch: Patch) -> None:
+    """Behind a refused batch the loop went on, and what was not committed was lost."""
+
+    def skip(*args: Any) -> dict[int, int]:
+        *_, end, commit = args
+        commit(end, {})
+        return {}
+
+    patch.setattr(loop, "redo", skip)
+    patch.setattr(engine, "redo", skip)
+
+
+def a_transaction_that_goes_on_behind_a_refusal(patch: Patch) -> None:
+    """What was written beside a refused batch was committed, and written again."""
+    patch.setattr(outlet.Exact, "restart", lambda self: None)
+
+
+def a_machine_that_is_kept_after_a_refusal(patch: Patch) -> None:
+    """Records that a machine held when its transaction was aborted were written by the next one."""
+    real = feed.Feed.rewind
+
+    def rewind(self: Any, positions: Any, limits: Any = None) -> None:
+        held = self._machine
+        real(self, positions, limits)
+        self._machine = held
+
+    patch.setattr(feed.Feed, "rewind", rewind)
+
+
+REFUSALS = (
+    refused_records_that_are_passed_over,
+    a_transaction_that_goes_on_behind_a_refusal,
+    a_machine_that_is_kept_after_a_refusal,
+)
+
+
 @pytest.mark.parametrize(
     "fault",
     [
+        *REFUSALS,
         a_commit_without_a_flush,
         marks_before_the_flush,
         an_end_before_the_last_acknowledgment,
@@ -101,6 +138,7 @@ def a_range_without_a_flush(patch: Patch) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
+        *REFUSALS,
         a_range_without_a_flush,
         an_end_before_the_last_acknowledgment,
         a_name_of_its_own,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.config import Child, child_environment
 from penstock.embedded.class_archive import ClassArchive
 from penstock.embedded.java import find_java
 
@@ -52,7 +53,13 @@ def prepare() -> None:
 def _train(found: ClassArchive, options: Sequence[str]) -> None:
     command = [sys.executable, "-m", __name__, *options]
     try:
-        done = subprocess.run(command, timeout=_SECONDS, check=False, capture_output=True)
+        done = subprocess.run(
+            command,
+            timeout=_SECONDS,
+            check=False,
+            capture_output=True,
+            env=child_environment(Child.SPARK),
+        )
     except subprocess.TimeoutExpired:
         found.keep(has_ended_well=False)
     else:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from penstock.config import Context
 from penstock.contract import Contract, ResolvedOperation, resolve, validate
@@ -35,6 +36,7 @@ from penstock.pipeline.plan.route import (
 )
 from penstock.pipeline.plan.sql import many_events_problem, parse_sql, syntax_problem
 from penstock.pipeline.pulsar import PULSAR, is_served
+from penstock.pipeline.refusals import warn_of_refusals
 from penstock.pipeline.typed.form import unwritable
 
 __all__ = ["CompiledRoute", "Pipeline", "PipelineCheck", "check_pipeline", "load_pipeline"]
@@ -42,6 +44,8 @@ __all__ = ["CompiledRoute", "Pipeline", "PipelineCheck", "check_pipeline", "load
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 _DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?\Z")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_LOCAL_URL: Final = re.compile(r"(?i:file):(?://)?(/(?!/).*)\Z", re.DOTALL)
 _CONDITIONS: Final = ("where", "filter", "cesql", "sql")
 
 
@@ -134,7 +138,7 @@ class _Compiler:
         whole = tuple(route for route in routes if route is not None)
         pipeline = Pipeline(
             path=self.path,
-            checkpoint=self.path.parent / self.document.checkpoint,
+            checkpoint=self._checkpoint(),
             engine=self.document.engine,
             contract=self.contract,
             routes=whole,
@@ -144,7 +148,18 @@ class _Compiler:
         )
         refuse_loops(pipeline, self.report)
         refuse_disagreement(whole, self.report)
+        warn_of_refusals(pipeline, self.report)
         return pipeline
+
+    def _checkpoint(self) -> Path:
+        """Return the folder of the checkpoint, relative to the file; a URL of another store is reported."""
+        text = self.document.checkpoint
+        local = _LOCAL_URL.match(text)
+        if local is not None:
+            return Path(unquote(local[1]))
+        if _SCHEME.match(text):
+            self.report.add(rules.REMOTE_CHECKPOINT, self.document.at("checkpoint"), found=text[:200])
+        return self.path.parent / text
 
     def _name(self) -> str | None:
         name = self.document.name

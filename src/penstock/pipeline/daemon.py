@@ -3,6 +3,9 @@
 Spark's own daemon forks first, and every worker then imports Arrow, Numba and the kernels for itself: a
 second of CPU and 200 MB each. Here they share both. No thread of Python runs at the fork; the one thread
 there is belongs to an allocator that Arrow carries and does not use, and that knows how to be forked.
+
+`fused/daemon.py` imports the kernels that route, too. Here they are left out: where no cache has them they
+take a minute to compile, and a job on columns never calls them.
 """
 
 from __future__ import annotations
@@ -16,15 +19,24 @@ from pyspark.daemon import manager
 
 __all__ = ["PRELOADED", "main"]
 
-PRELOADED: Final = {"pyspark.worker": ("pyspark.worker", "pyarrow", "penstock.pipeline.fused.task")}
+PRELOADED: Final = {
+    "pyspark.worker": (
+        "pyspark.worker",
+        "pyarrow",
+        "penstock.pipeline.stage",
+        "penstock.wire.kernels.json",
+        "penstock.wire.kernels.json_values",
+    )
+}
 """What the workers of a kind will import. Those that only plan import nothing that is heavy."""
 
 
-def main() -> None:
-    """Import, then do what Spark's daemon does."""
+def main(*more: str) -> None:
+    """Import, `more` too if these are workers that run tasks, then do what Spark's daemon does."""
     # OpenBLAS would start threads of its own, and nothing here multiplies a matrix.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for name in PRELOADED.get(sys.argv[1] if len(sys.argv) > 1 else "", ()):
+    preloaded = PRELOADED.get(sys.argv[1] if len(sys.argv) > 1 else "", ())
+    for name in (*preloaded, *(more if preloaded else ())):
         importlib.import_module(name)
     manager()
 

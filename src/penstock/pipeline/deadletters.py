@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.brokers.kafka_records import publish, scan
-from penstock.errors import EventError, Refused
+from penstock.errors import EventError, RecordRefused, Refused
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.arrow.bindings import Binding
@@ -146,23 +146,48 @@ def restore_letters(
     binding: Binding = _KAFKA,
     keep_time: bool = False,
     on_restored: Callable[[int], None] | None = None,
-) -> int:
+) -> list[tuple[Letter, RecordRefused]]:
     """Write the records back as they were, to `topic` or to where each came from, and mark the letters.
 
     They get the time of now unless `keep_time`: a broker deletes a record that is older than its retention.
     If it is stopped, what was restored is marked up to the last chunk; a record of that chunk may come twice.
+    Gives the letters whose record the topic refused, each with why: they stay open, the others are restored.
     Refused, before anything is written, if one of the letters does not keep its record.
     """
     refuse_without_record(letters)
-    done = 0
-    for start in range(0, len(letters), _CHUNK):
-        chunk = letters[start : start + _CHUNK]
-        publish(to, (_restored(letter, topic, keep_time) for letter in chunk))
-        publish(marks, (_mark(letter, binding) for letter in chunk))
-        done += len(chunk)
+    refused: list[tuple[Letter, RecordRefused]] = []
+    left = list(letters)
+    while left:
+        records = [_restored(letter, topic, keep_time) for letter in left[:_CHUNK]]
+        written, failed = _written(to, records, left)
+        if written:
+            publish(marks, (_mark(letter, binding) for letter in written))
+        refused += failed
+        done = {id(letter) for letter in (*written, *(letter for letter, _ in failed))}
+        left = [letter for letter in left if id(letter) not in done]
         if on_restored is not None:
-            on_restored(len(chunk))
-    return done
+            on_restored(len(written))
+    return refused
+
+
+def _written(
+    to: Options, records: Sequence[KafkaRecord], letters: Sequence[Letter]
+) -> tuple[list[Letter], list[tuple[Letter, RecordRefused]]]:
+    """Write the records of letters; give those that are written, and the one that was refused."""
+    own = {id(record): letter for record, letter in zip(records, letters, strict=False)}
+    sent: list[Letter] = []
+
+    def on_sent(record: KafkaRecord) -> None:
+        sent.append(own[id(record)])
+
+    def named(record: KafkaRecord) -> str:
+        return f"the record of letter {own[id(record)].id[:12]}"
+
+    try:
+        publish(to, records, on_sent=on_sent, named=named)
+    except RecordRefused as exc:
+        return sent, [(own[id(exc.record)], exc)]
+    return list(own.values()), []
 
 
 def refuse_without_record(letters: Sequence[Letter]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import penstock
+from penstock.config import Child, child_environment
 from penstock.errors import MachineError
 
 __all__ = ["compile_kernels", "is_compiled"]
@@ -43,7 +44,12 @@ def compile_kernels() -> None:
     command = [sys.executable, "-c", "import penstock.pipeline.fused.task"]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMPILE_SECONDS, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_COMPILE_SECONDS,
+            check=False,
+            env=child_environment(Child.PENSTOCK),
         )
     except subprocess.TimeoutExpired as exc:
         raise MachineError(

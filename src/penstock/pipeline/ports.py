@@ -73,6 +73,8 @@ class Target:
     """Whether structured events have the headers of binary mode besides (Kafka 3.3.3, spec 002 3.2.2)."""
     limit: int | None = None
     """The topic's max.message.bytes, if it is known: a record that is larger becomes a dead letter."""
+    compacted: bool = False
+    """Whether the topic is known to be compacted: a record without a key becomes a dead letter."""
 
     def binding(self, mode: Mode) -> Binding:
         """Give the binding that writes CloudEvents here in a content mode."""

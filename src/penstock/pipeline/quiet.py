@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Final
 
-__all__ = ["quiet_start"]
+__all__ = ["quiet_stderr"]
 
 _NOISE: Final = (
     b"WARNING: Using incubator modules",
@@ -24,19 +24,19 @@ _STDERR: Final = 2
 
 
 @contextmanager
-def quiet_start() -> Iterator[None]:
-    """Let a process that is started inside write its standard error through a filter, as long as it lives."""
+def quiet_stderr() -> Iterator[int]:
+    """Give a file for the standard error of a child that is started inside: a filter, as long as it lives.
+
+    Our own standard error stays what it is, so that progress can be shown while the child starts.
+    """
     reader, writer = os.pipe()
     real = os.dup(_STDERR)
-    os.dup2(writer, _STDERR)
-    os.close(writer)
-    Thread(target=_pass_on, args=(reader, os.dup(real)), name="penstock-spark-stderr", daemon=True).start()
+    Thread(target=_pass_on, args=(reader, real), name="penstock-spark-stderr", daemon=True).start()
     try:
-        yield
+        yield writer
     finally:
         # From here on only the child holds the pipe: its end is the end of the thread.
-        os.dup2(real, _STDERR)
-        os.close(real)
+        os.close(writer)
 
 
 def _pass_on(reader: int, real: int) -> None:

@@ -114,6 +114,41 @@ BAD_NAME = _rule(
     "The name is part of the names of consumer groups.",
     "use at most 100 letters, digits, dots, hyphens and underscores",
 )
+REMOTE_CHECKPOINT = _rule(
+    "PK527",
+    "checkpoint: {found} is no folder of this machine",
+    "The checkpoint is locked and read as files; a path with a scheme would become a local folder.",
+    "name a folder, local or mounted, without a scheme",
+)
+NO_KEY = _rule(
+    "PK528",
+    "route {route} may send records without a key to {topic}, which is compacted",
+    "A compacted topic takes no record without a key: each would be a dead letter with the code no-key.",
+    "give the route a key, such as key: subject; or declare the key of the messages that it receives",
+    Severity.WARNING,
+)
+SMALLER_TARGET = _rule(
+    "PK529",
+    "route {route}: {topic} takes {found} bytes at a time, {source} takes {other}",
+    "A record that is larger than max.message.bytes of the target is a dead letter with the code too-large.",
+    "give the target at least as much as the source",
+    Severity.WARNING,
+)
+TIGHT_TIME = _rule(
+    "PK530",
+    "route {route}: {topic} has {setting}: {found}",
+    "A record has the time at which it is written. If the broker's clock is further away than that, or a "
+    "batch waits longer, it is a dead letter with the code timestamp-out-of-bounds.",
+    "allow at least {wanted} ms, or set message.timestamp.type: LogAppendTime",
+    Severity.WARNING,
+)
+COMPACTED_LETTERS = _rule(
+    "PK531",
+    "the dead letters of route {route} go to channel {channel}, which is compacted",
+    "A letter has the key of its record: of two letters with one key the older one is removed.",
+    "use a channel with cleanup.policy: [delete]",
+    Severity.WARNING,
+)
 
 RULES = (
     NO_CONTRACT,
@@ -133,4 +168,9 @@ RULES = (
     NO_FUNCTION,
     DOUBTFUL_SQL,
     BAD_NAME,
+    REMOTE_CHECKPOINT,
+    NO_KEY,
+    SMALLER_TARGET,
+    TIGHT_TIME,
+    COMPACTED_LETTERS,
 )

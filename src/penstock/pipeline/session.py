@@ -10,20 +10,30 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.config import Child, child_environment
 from penstock.embedded.artifacts import ensure
 from penstock.embedded.home import penstock_home
 from penstock.embedded.java import find_java
-from penstock.errors import MissingExtra
+from penstock.errors import MissingExtra, StartupError
 from penstock.pipeline import classes
-from penstock.pipeline.quiet import quiet_start
+from penstock.pipeline.quiet import quiet_stderr
 from penstock.pipeline.spark_home import lean_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_MASTER", "SETTINGS", "is_local", "java_has_ended", "slots", "spark_session"]
+__all__ = [
+    "DEFAULT_MASTER",
+    "SETTINGS",
+    "abandon_start",
+    "is_local",
+    "java_has_ended",
+    "slots",
+    "spark_session",
+]
 
 _CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 DEFAULT_MASTER = "local[*,4]"
@@ -42,7 +52,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": ("true", "errors without our frames"),
     "spark.python.worker.reuse": ("true", "a worker imports Arrow once"),
     "spark.python.daemon.module": (
-        "penstock.pipeline.daemon",
+        "penstock.pipeline.fused.daemon",
         "workers are forked with Arrow and the kernels",
     ),
     "spark.sql.streaming.metricsEnabled": ("false", "we report our own metrics"),
@@ -70,6 +80,8 @@ _LOCAL_ONLY = frozenset(
 """A cluster is reached by a real address, its workers get us with the job, after their daemon, and its
 checkpoint is on no local disk."""
 
+_NOT_FUSED: Mapping[str, str] = {"spark.python.daemon.module": "penstock.pipeline.daemon"}
+
 _LIGHT = ("-XX:TieredStopAtLevel=1",)
 """Without Java's second compiler: it works hard at each start for code that sees no record."""
 
@@ -81,6 +93,19 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
+"""
+
+_REPORTED: Final = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.v2.DataWritingSparkTask",
+    "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.util.Utils",
+)
+"""Loggers that repeat the traceback of a failed task; the exception of its query is reported by the job.
+
+A query is started again for as long as a broker or the registry is away, with some 300 lines each time.
 """
 
 
@@ -135,13 +160,15 @@ def spark_session(
     package: Path | None = None,
     worker_python: str | None = None,
     light: bool = False,
+    fused: bool = True,
     java_options: Sequence[str] | None = None,
 ) -> SparkSession:
     """Give the session of this process, made with our settings if there is none.
 
     On a cluster the workers are sent `package` (see `package.py`) and run `worker_python`, or the `python3`
     on their PATH. A `light` Java only plans, as for the fused engine: it starts with half of the CPU and is
-    slow with records. `java_options` are given to it instead of those that make it start quickly.
+    slow with records. `fused=False` says that no task will be fused: its workers do without those kernels.
+    `java_options` are given to it instead of those that make it start quickly.
     """
     try:
         from pyspark.sql import SparkSession
@@ -156,12 +183,13 @@ def spark_session(
         **{key: value for key, (value, _) in SETTINGS.items() if is_local(master) or key not in _LOCAL_ONLY},
         "spark.jars": ",".join(map(str, ensure(["spark"])["spark"])),
         "spark.driver.extraJavaOptions": shlex.join(flags),
+        **({} if fused or not is_local(master) else _NOT_FUSED),
         **(settings or {}),
     }
     builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    with quiet_start(), _planners_know(package), lean_spark() if is_local(master) else nullcontext():
+    with lean_spark() if is_local(master) else nullcontext():
         _launch_apart(chosen)
         session = builder.getOrCreate()
     if package is not None:
@@ -182,16 +210,19 @@ def _launch_apart(chosen: Mapping[str, str]) -> None:
         conf = SparkConf()
         for key, value in chosen.items():
             conf.set(key, value)
-        with _killed_if_interrupted():
+        with quiet_stderr() as stderr, _started_with_care(stderr):
             gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 
 @contextmanager
-def _killed_if_interrupted() -> Iterator[None]:
-    """Kill the Java that `launch_gateway` has started if it does not return, as after Ctrl-C.
+def _started_with_care(stderr: int) -> Iterator[None]:
+    """Give Java the environment that it needs, and kill it if `launch_gateway` does not return.
 
-    PySpark removes the folder into which Java is about to write its port. Java's main thread then fails, its
+    Its standard error is the file `stderr`.
+
+    PySpark would hand down our whole environment, with its passwords. And if it is interrupted, as by Ctrl-C,
+    it removes the folder into which Java is about to write its port. Java's main thread then fails, its
     server thread lives on, and nobody is left who would end the process. PySpark gives its Popen to nobody.
     """
     from pyspark import java_gateway
@@ -200,8 +231,13 @@ def _killed_if_interrupted() -> Iterator[None]:
 
     class Recorded(subprocess.Popen[bytes]):
         def __init__(self, *args: Any, **options: Any) -> None:
+            _refuse_if_abandoned()
             started.append(self)
+            options["env"] = child_environment(Child.SPARK, environ=options["env"])
+            options["stderr"] = stderr
             super().__init__(*args, **options)
+            _java.append(self)
+            _refuse_if_abandoned()  # it was asked for meanwhile
 
     names = vars(java_gateway)
     original = names["Popen"]
@@ -210,12 +246,34 @@ def _killed_if_interrupted() -> Iterator[None]:
         yield
     except BaseException:
         for process in started:
-            if getattr(process, "pid", None) is not None and process.poll() is None:
+            if getattr(process, "pid", None) is not None:
                 with process:  # closes its pipe and waits
-                    os.killpg(process.pid, signal.SIGKILL)
+                    if process.poll() is None:
+                        os.killpg(process.pid, signal.SIGKILL)
         raise
     finally:
         names["Popen"] = original
+
+
+_abandoned = Event()
+_java: list[subprocess.Popen[bytes]] = []
+"""The Java processes that this process has started."""
+
+
+def abandon_start() -> None:
+    """Make a `spark_session` that runs in another thread fail soon, and end its Java.
+
+    For a process that is about to end: it makes no other session.
+    """
+    _abandoned.set()
+    for process in _java:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _refuse_if_abandoned() -> None:
+    if _abandoned.is_set():
+        raise StartupError("the start of Spark was given up")
 
 
 def java_has_ended(seconds: float) -> bool:
@@ -239,28 +297,16 @@ def _prepare_environment(worker_python: str) -> None:
     os.environ["JAVA_HOME"] = str(find_java().home)
 
 
-@contextmanager
-def _planners_know(package: Path | None) -> Iterator[None]:
-    """Let the processes that Java starts beside the driver import from the package.
-
-    The fused engine plans its ranges there, by the workers' Python; Spark gives added files to tasks only.
-    """
-    before = os.environ.get("PYTHONPATH")
-    if package is not None:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(package.absolute()), before)))
-    try:
-        yield
-    finally:
-        if package is not None:
-            os.environ.pop("PYTHONPATH")
-            os.environ.update({} if before is None else {"PYTHONPATH": before})
-
-
 def _log4j2() -> Path:
     path = penstock_home() / "spark" / "log4j2.properties"
-    if not path.exists() or path.read_text(encoding="utf-8") != _LOG4J2:
+    rows = (
+        f"logger.{number}.name = {name}\nlogger.{number}.level = off\n"
+        for number, name in enumerate(_REPORTED)
+    )
+    text = _LOG4J2 + "".join(rows)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        fresh.write_text(_LOG4J2, encoding="utf-8")
+        fresh.write_text(text, encoding="utf-8")
         fresh.replace(path)
     return path

@@ -42,6 +42,7 @@ __all__ = [
     "INPUT",
     "OUTPUT",
     "OUTPUT_DDL",
+    "Refused",
     "Stage",
     "StageRoute",
     "condition_column",
@@ -50,6 +51,10 @@ __all__ = [
 
 INPUT: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 _INTERNAL: Final = "internal-error"
+_TOO_LARGE: Final = "too-large"
+
+Refused = Mapping[tuple[int, int, str], tuple[str, str]]
+"""Records that a topic has refused: from offset, sink and topic to the code and the reason of the letter."""
 _FOREIGN, _UNSUPPORTED = CODES[Reading.FOREIGN], CODES[Reading.UNSUPPORTED]
 
 
@@ -93,6 +98,7 @@ class _Rows(Outgoing):
     """The records that a batch becomes, and the events that wait for a function, by route."""
 
     waiting: dict[str, list[_Leaving]] = field(default_factory=dict)
+    refused: Refused = field(default_factory=dict)
     dead: dict[tuple[str | None, int], tuple[Target, DeadLetter]] = field(default_factory=dict)
     """The letter of each route (None: before any) and row; it is written when all its reasons are known."""
 
@@ -126,36 +132,39 @@ class Stage:
         """Route one batch; `now` is the moment in microseconds."""
         return self.route(batch, now=now).batch()
 
-    def route(self, batch: pa.RecordBatch, *, now: int) -> Outgoing:
+    def route(self, batch: pa.RecordBatch, *, now: int, refused: Refused | None = None) -> Outgoing:
         """Do what `process` does; what leaves still knows the row that it came from.
 
-        A record that makes any step raise becomes a dead letter: the batch is halved until it is alone.
+        A record that makes any step raise becomes a dead letter: the batch is halved until it is alone. What
+        a record becomes for a topic that has `refused` it is a dead letter, too; then all rows are of one
+        partition. A letter that was refused as too large leaves without its record.
         """
+        refused = refused or {}
         try:
-            return self._routed(batch, now)
+            return self._routed(batch, now, refused)
         except Exception as exc:
             if not _is_of_a_record(exc):
                 raise
             half = batch.num_rows // 2
             if not half:
-                return self._broken(batch, exc)
-        found = self.route(batch.slice(0, half), now=now)
-        found.extend(self.route(batch.slice(half), now=now), half)
+                return self._broken(batch, exc, refused)
+        found = self.route(batch.slice(0, half), now=now, refused=refused)
+        found.extend(self.route(batch.slice(half), now=now, refused=refused), half)
         return found
 
-    def _broken(self, batch: pa.RecordBatch, exc: Exception) -> Outgoing:
-        rows = _Rows()
+    def _broken(self, batch: pa.RecordBatch, exc: Exception, refused: Refused) -> Outgoing:
+        rows = _Rows(refused=refused)
         rows.counts["n_in"] = batch.num_rows
         for row in range(batch.num_rows):
             self._bury(None, _INTERNAL, _bug(exc), batch, row, rows)
-        self._write_letters(rows)
+        self._write_letters(batch, rows)
         return rows
 
-    def _routed(self, batch: pa.RecordBatch, now: int) -> Outgoing:
+    def _routed(self, batch: pa.RecordBatch, now: int, refused: Refused) -> Outgoing:
         events = self.reader(batch)
         for check in self.checks:
             events = check(events, batch)
-        rows = _Rows()
+        rows = _Rows(refused=refused)
         rows.counts["n_in"] = batch.num_rows
         routings = route_batch([route.plan for route in self.routes], events, batch.column("key"), now)
         routings = [self._asked(routing, number, batch) for number, routing in enumerate(routings)]
@@ -169,7 +178,7 @@ class Stage:
         for row in np.flatnonzero(mask_of(events.rejected)).tolist():
             self._not_an_event(events.code[row].as_py(), events.reason[row].as_py(), batch, row, rows)
         self._invoke(batch, rows)
-        self._write_letters(rows)
+        self._write_letters(batch, rows)
         return rows
 
     def _asked(self, routing: Routing, number: int, batch: pa.RecordBatch) -> Routing:
@@ -262,6 +271,13 @@ class Stage:
             buried.add(row)
         for target in targets:
             sent = ~failed if target.limit is None else ~failed & (departure.sizes() <= target.limit)
+            if target.compacted:
+                sent &= mask_of(departure.keys.is_valid())
+            if rows.refused:
+                offsets = batch.column("offset").take(pa.array(departure.rows)).to_pylist()
+                sent &= np.array(
+                    [(at, target.sink, target.topic) not in rows.refused for at in offsets], bool
+                )
             rows.add_columns(target, departure.take(np.flatnonzero(sent)))
             rows.counts["n_out"] += int(sent.sum())
             for place in np.flatnonzero(~failed & ~sent).tolist():
@@ -384,12 +400,22 @@ class Stage:
         row: int,
         rows: _Rows,
     ) -> None:
-        if fits(record, target.limit):
+        refusal = self._refusal(target, record, batch, row, rows)
+        if refusal is None:
             rows.add(target, record, row)
             rows.counts["n_out"] += 1
         else:
-            reason = f"{batch_bytes(record)} bytes; {target.topic} takes {target.limit}"
-            self._bury(route, "too-large", reason, batch, row, rows)
+            self._bury(route, *refusal, batch, row, rows)
+
+    def _refusal(
+        self, target: Target, record: KafkaRecord, batch: pa.RecordBatch, row: int, rows: _Rows
+    ) -> tuple[str, str] | None:
+        """Give code and reason if a topic does not take a record, by its settings or because it said so."""
+        if not fits(record, target.limit):
+            return _TOO_LARGE, f"{batch_bytes(record)} bytes; {target.topic} takes {target.limit}"
+        if target.compacted and record.key is None:
+            return "no-key", f"{target.topic} is compacted: it takes no record without a key"
+        return rows.refused.get(_place(target, batch, row)) if rows.refused else None
 
     def _account(
         self, route: StageRoute, verdict: Verdict, batch: pa.RecordBatch, row: int, rows: _Rows
@@ -456,14 +482,24 @@ class Stage:
             letter = known[1].also(reason, attempt)
         rows.dead[name, row] = (target, letter)
 
-    def _write_letters(self, rows: _Rows) -> None:
+    def _write_letters(self, batch: pa.RecordBatch, rows: _Rows) -> None:
         for (_, row), (target, letter) in rows.dead.items():
             binding = target.binding(EventMode.BINARY)
-            written = binding.encode(dead_letter_event(letter, self.pipeline), key=letter.record.key)
-            if not fits(written, target.limit):
+            event = dead_letter_event(letter, self.pipeline)
+            own = event.id.encode() if target.compacted else None
+            written = binding.encode(event, key=own if letter.record.key is None else letter.record.key)
+            code, _ = rows.refused.get(_place(target, batch, row), ("", "")) if rows.refused else ("", "")
+            if not fits(written, target.limit) or code == _TOO_LARGE:
                 # A dead letter that cannot be written would stop the job: this one says where the record is.
-                written = binding.encode(dead_letter_event(replace(letter, kept=False), self.pipeline))
+                written = binding.encode(
+                    dead_letter_event(replace(letter, kept=False), self.pipeline), key=own
+                )
             rows.add(target, written, row)
+
+
+def _place(target: Target, batch: pa.RecordBatch, row: int) -> tuple[int, int, str]:
+    """Give a row and a target as `Refused` names them."""
+    return batch.column("offset")[row].as_py(), target.sink, target.topic
 
 
 def _is_of_a_record(exc: Exception) -> bool:

@@ -64,10 +64,12 @@ KEY_NONE = 1
 KEY_PARTITIONKEY = 2
 KEY_VALUE = 3
 
-# A target of a route: its number and the largest batch that its topic takes, -1 if unknown.
+# A target of a route: its number, the largest batch that its topic takes (-1 if unknown), and the smallest
+# size of a key that it takes: 0 for a compacted topic, else -1, which is the size of no key.
 T_NUMBER = 0
 T_LIMIT = 1
-T_TARGET = 2
+T_KEYED = 2
+T_TARGET = 3
 
 # A change: the attribute, its number in core or -1, its head, the value, whether a null leaves the attribute
 # as it is, and whether the value is an attribute under its new name, which keeps its style.

@@ -36,6 +36,8 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(400)]
 SHOP = Path(__file__).parents[3] / "examples" / "shop"
 ORDERS = 400
 DEAD_EVERY = 40
+_SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Options of a Java that starts with less CPU and is slow with many records."""
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +139,7 @@ def _daemon(name: str, folder: Path, *words: str, number: int = 0) -> ServerProc
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": _SHORT_LIVED,
         "PENSTOCK_HOME": str(folder),
     }
     given = [f"{key}={value}" for key, value in environment.items()]
@@ -251,7 +254,7 @@ def test_a_worker_that_is_killed_costs_nothing_and_repeats_nothing(
     words = ("--until-idle", "--idle", "8", "--max-offsets", "20", "--master", master, "--worker-python")
     command = [sys.executable, "-m", "penstock.cli", "run", *words, bare_python]
     said = project / "stderr"
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = _environment(project)
     with said.open("wb") as err:
         job = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=err, env=environment)
     try:
@@ -273,7 +276,20 @@ def test_a_worker_that_is_killed_costs_nothing_and_repeats_nothing(
 
 def _penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "penstock.cli", *words]
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=environment
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=_environment(folder),
     )
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """On loopback, with executors that compile little: they live for seconds."""
+    defaults = folder / "conf" / "spark-defaults.conf"
+    defaults.parent.mkdir(exist_ok=True)
+    defaults.write_text(f"spark.executor.extraJavaOptions {_SHORT_LIVED}\n")
+    return {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(defaults.parent)}

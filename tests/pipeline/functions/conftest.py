@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,21 @@ def routed() -> Callable[..., Routed]:
 def invoker() -> Iterator[Callable[..., FunctionInvoker]]:
     made: list[FunctionInvoker] = []
 
-    def make(function: str | None, *, key: str | None = None, largest: int = 1 << 20, **more: Any) -> Any:
+    def make(
+        function: str | None,
+        *,
+        key: str | None = None,
+        largest: int = 1 << 20,
+        granted: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Any:
         settings = Settings(
             route="r",
             function=function and f"user_functions:{function}",
             key=key and f"user_functions:{key}",
             path=(MODULES,),
             largest=largest,
+            environment=tuple((granted or {}).items()),
         )
         more.setdefault("bounds", Bounds(seconds=20))
         made.append(FunctionInvoker(settings=settings, **more))

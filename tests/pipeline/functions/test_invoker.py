@@ -217,25 +217,26 @@ def test_a_leak_from_call_to_call_costs_a_new_process_and_no_event(invoker: Make
     assert len({result.events[0].get("pid") for result in results}) == starts(leaking) > 1
 
 
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGKILL, "SIGKILL"), (signal.SIGRTMIN + 6, f"signal {signal.SIGRTMIN + 6}")],
+)
 def test_a_process_that_was_killed_between_two_calls_costs_no_event(
-    invoker: Make, routed: MakeRouted, caplog: pytest.LogCaptureFixture
+    invoker: Make, routed: MakeRouted, caplog: pytest.LogCaptureFixture, number: int, name: str
 ) -> None:
-    make = invoker("says_its_pid", batch=1, bounds=Bounds(seconds=21))
+    make = invoker("says_its_pid", batch=1, bounds=Bounds(seconds=20 + number))
     (first,) = make([routed(1)])
     child = int(str(first.events[0].get("pid")))
-    os.kill(child, signal.SIGKILL)
+    os.kill(child, number)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     (second,) = make([routed(2)])
     assert (second.code, starts(make)) == (None, 2)
-    assert "between two calls the process was ended by SIGKILL" in caplog.text
+    assert f"between two calls the process was ended by {name}" in caplog.text
 
 
-def test_what_a_function_started_ends_with_it(
-    invoker: Make, routed: MakeRouted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_function_started_ends_with_it(invoker: Make, routed: MakeRouted, tmp_path: Path) -> None:
     noted = tmp_path / "pid"
-    monkeypatch.setenv("CALLS", str(noted))
-    (result,) = invoker("starts_another")([routed(1)])
+    (result,) = invoker("starts_another", granted={"CALLS": str(noted)})([routed(1)])
     assert (result.code, result.reason) == ("function-exit", "the process ended with exit code 1")
     assert is_gone(int(noted.read_text()))
 
@@ -309,13 +310,12 @@ def test_a_record_that_is_tried_again_holds_back_what_must_stay_behind_it(
     invoker: Make,
     routed: MakeRouted,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     ordering: str,
     calls: str,
 ) -> None:
     noted = tmp_path / "calls"
-    monkeypatch.setenv("CALLS", str(noted))
-    make = invoker("tries", ordering=ordering, retries=Retries(retry=3, delay=0.01))
+    granted = {"CALLS": str(noted)}
+    make = invoker("tries", granted=granted, ordering=ordering, retries=Retries(retry=3, delay=0.01))
     events = [routed(n, {"retries": int(n == 0)}, key=b"ab"[n % 2 : n % 2 + 1]) for n in range(4)]
     results = make(events)
     assert noted.read_text().split() == calls.split()
@@ -323,12 +323,27 @@ def test_a_record_that_is_tried_again_holds_back_what_must_stay_behind_it(
     assert codes(results) == {}
 
 
-def test_retries_end(
-    invoker: Make, routed: MakeRouted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
-    (result,) = invoker("tries", retries=Retries(retry=2, delay=0.01))([routed(1, {"retries": 9})])
+def test_retries_end(invoker: Make, routed: MakeRouted, tmp_path: Path) -> None:
+    make = invoker("tries", granted={"CALLS": str(tmp_path / "calls")}, retries=Retries(retry=2, delay=0.01))
+    (result,) = make([routed(1, {"retries": 9})])
     assert (result.code, result.reason, result.attempts) == ("retries-exhausted", "not yet", 3)
+
+
+# Its environment
+
+
+def test_a_function_gets_the_variables_that_its_context_grants_and_no_passwords(
+    invoker: Make, routed: MakeRouted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    monkeypatch.setenv("PYTHON_WORKER_FACTORY_SECRET", "hunter2")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    make = invoker("says_its_pid", granted={"REGION": "eu"})
+    (result,) = make([routed(1)])
+    environment = psutil.Process(int(str(result.events[0].get("pid")))).environ()
+    assert "hunter2" not in environment.values()
+    assert (environment["REGION"], environment["LC_ALL"]) == ("eu", "C.UTF-8")
+    assert "eu" not in repr(make)
 
 
 # Receipts and logs

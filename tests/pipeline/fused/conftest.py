@@ -342,7 +342,7 @@ def batch_bytes_of(records: Sequence[KafkaRecord], base: int = 0, compression: s
 def _numbered(rest: bytes, offset: int) -> bytes:
     from penstock.pipeline.fused import outbox
 
-    return outbox._numbered(rest, offset)
+    return outbox.numbered(rest, offset)
 
 
 def arrow_of(records: Sequence[KafkaRecord]) -> pa.RecordBatch:

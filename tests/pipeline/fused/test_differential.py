@@ -83,6 +83,7 @@ def test_ordinary_events_stay_in_the_kernel(condition: str, mode: RouteMode, tri
     assert trial.slow <= 0.01 * trial.seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", NASTY)
 def test_generated_plans_on_generated_events(seed: int, trial_by: Trials, records_by: Records) -> None:
     assert check(seed, 25, trial_by, records_by) == pytest.approx(NASTY[seed], abs=0.05)

@@ -84,7 +84,7 @@ class Memory:
 class Writer:
     """A transactional producer, or without a name one whose records count when they are flushed."""
 
-    expired = False
+    expired = was_refused = False
 
     def __init__(self, memory: Memory, name: str | None = None, **_: Any) -> None:
         self.memory, self.name, self.waiting = memory, name, list[tuple[str, int]]()
@@ -176,7 +176,7 @@ class Copy:
     """A machine that sends each record on, the bad ones to the dead letters; it holds some until a flush."""
 
     def __init__(
-        self, program: Any, stage: Any, partitions: Any, put: Callable[[Any], None], *, shadow: int
+        self, program: Any, stage: Any, partitions: Any, put: Callable[[Any], None], **_: Any
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.put = put
@@ -643,3 +643,99 @@ def test_a_refusal_for_good_is_told_and_another_is_waited_out(retriable: bool) -
 def test_an_id_that_is_computed_from_the_name_ends_no_loop_when_a_gateway_is_upgraded() -> None:
     memory: Any = Memory({}, id="z1F125UNQMKaAbNdytGHag")
     refuse_other_topic(memory, TOPIC, "b2vUrm8MWl6ahl8NWx2aUw")
+
+
+# Refused records
+
+
+class Refusing(Writer):
+    """Refuses what it is given, when it is flushed or committed, if 5 is among it."""
+
+    def _look(self) -> None:
+        if any(body == 5 for _, body in self.waiting):
+            self.was_refused = True
+            raise KafkaRefused("a batch was refused", error_code=87)
+
+    def flush(self) -> None:
+        self._look()
+        super().flush()
+
+    def commit(self, *, group: str, offsets: Mapping[tuple[str, int], GroupOffset]) -> None:
+        self._look()
+        super().commit(group=group, offsets=offsets)
+
+    def abort(self) -> None:
+        super().abort()
+        self.was_refused = False
+
+    def settle(self) -> None:
+        self.waiting.clear()
+
+
+@pytest.fixture
+def redone(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
+    """The ranges that were narrowed; each is done at once."""
+    found: list[tuple[int, int, int]] = []
+
+    def redo(work: Any, memory: Memory, outlet: Any, part: int, start: int, end: int, commit: Any) -> Any:
+        found.append((part, start, end))
+        memory.out += [number for number in memory.log[part][start:end] if number != 5]
+        memory.dead.append(5)
+        commit(end, {"n_in": end - start, "n_dead": 1})
+        return {}
+
+    for module in (engine, loop):
+        monkeypatch.setattr(module, "redo", redo)
+    monkeypatch.setattr(outlet, "Producer", Refusing)
+    monkeypatch.setattr(outlet, "TransactionalProducer", Refusing)
+    return found
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_loop_narrows_the_one_short_transaction_that_is_refused(
+    redone: list[tuple[int, int, int]], exactly_once: bool
+) -> None:
+    """Without transactions the refusal comes with the last commit, behind which nothing is left to read."""
+    memory = Memory({0: [1, 2, 3, 4, 5, 6, 8, 9, 10]})
+    counts: Counter[str] = Counter()
+
+    def tell(beat: Beat) -> None:
+        counts.update(beat.counts)
+
+    Loop(work(memory, exactly_once=exactly_once), tell, stop=Event(), once=True).run()
+    assert redone == [(0, 3, 6)]
+    assert (memory.out, memory.dead) == ([1, 2, 3, 4, 6, 8, 9, 10], [5])
+    assert memory.groups["g", 0].offset == 9
+    assert (counts["n_in"], counts["n_dead"]) == (9, 1)
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_range_narrows_the_one_short_transaction_that_is_refused(
+    redone: list[tuple[int, int, int]], exactly_once: bool
+) -> None:
+    memory: Any = Memory({0: [1, 2, 3, 4, 5, 6, 8, 9, 10]})
+    counts = run_range(work(memory, exactly_once=exactly_once), Span(0, 0, 9), memory)
+    assert redone == [(0, 3, 6)]
+    assert (memory.out, memory.dead) == ([1, 2, 3, 4, 6, 8, 9, 10], [5])
+    assert (counts["n_in"], counts["n_dead"]) == (9, 1)
+
+
+class Denied(Refusing):
+    """Is refused for another reason than its records."""
+
+    def _look(self) -> None:
+        raise KafkaRefused("no right", error_code=29)
+
+
+@pytest.mark.parametrize("by_loop", [False, True])
+def test_a_refusal_that_is_not_for_the_sake_of_records_is_not_narrowed(
+    redone: list[tuple[int, int, int]], by_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outlet, "TransactionalProducer", Denied)
+    memory: Any = Memory({0: [1, 2, 3]})
+    with pytest.raises(KafkaRefused, match="no right"):
+        if by_loop:
+            Loop(work(memory), lambda beat: None, stop=Event(), once=True).run()
+        else:
+            run_range(work(memory), Span(0, 0, 3), memory)
+    assert redone == []

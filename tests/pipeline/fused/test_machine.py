@@ -10,20 +10,25 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from penstock.errors import RecordsError, UnsupportedPlan
+from penstock.pipeline.fused import interpreter
 from penstock.pipeline.fused.outbox import record_bytes
 from penstock.pipeline.fused.slow import SlowPath
+from penstock.pipeline.outgoing import COUNTERS
 from penstock.pipeline.plan.nodes import Type
 from penstock.pipeline.plan.route import Assignment, Mode, RoutePlan
 from penstock.pipeline.plan.sql import parse_sql
 from penstock.record import KafkaRecord
 from penstock.wire.kafka.batch_body import BatchBody, framed
 from penstock.wire.kernels import crc32c
+from penstock.wire.kernels.json import STACK_SIZE
 
 Trials = Callable[..., Any]
 LARGE = RoutePlan(
@@ -220,3 +225,35 @@ def _outcome(trial: Any, data: bytearray) -> str:
             if value is not None and dict(headers)["content-type"] != b"application/octet-stream":
                 json.loads(value)
     return "read"
+
+
+def test_a_record_that_makes_the_kernel_raise_is_taken_back_and_goes_the_slow_way(
+    trial_of: Trials, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first route has written the record when the second one reads its data."""
+    first = RoutePlan(name="first", where=parse_sql("type = 'placed'"))
+    trial = trial_of(first, LARGE)
+    records = [order(n, 200) for n in range(6)]
+    for n in (2, 5):
+        records[n] = replace(records[n], value=b'{"total":200,"customer":"c-%d","x":1,"y":2,"z":3}' % n)
+    sink = trial.sink()
+    machine = trial.machine(sink)
+    # With room for the digests of three names only, the fourth one leaves the stack of the JSON kernel.
+    machine._interpreter._stack = np.zeros(STACK_SIZE - 256 + 3, np.int64)
+    machine.feed(bytes(batch(records)), topic="in", partition=0, first=0, end=1000)
+    machine.flush()
+    assert (dict(sink.rows), {name: machine.counts[name] for name in COUNTERS}) == trial.expected(records)
+    assert (machine.counts["n_out"], machine.counts["n_slow"]) == (2 * 6 + 6, 2)
+    assert caplog.text.count("the kernel raised") == 1
+
+
+def test_a_record_that_raises_even_before_it_is_read_is_no_record(
+    trial_of: Trials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(*_: Any) -> int:
+        raise IndexError("out of bounds")
+
+    monkeypatch.setattr(interpreter, "run", raises)
+    machine = trial_of(LARGE).machine(lambda output: None)
+    with pytest.raises(RecordsError, match="no records"):
+        machine.feed(bytes(batch([order(0, 200)])), topic="in", partition=0, first=0, end=10)

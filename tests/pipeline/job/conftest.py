@@ -47,6 +47,8 @@ class Project:
     places: Mapping[str, str] = field(default_factory=dict)
     """The servers of channels that are not on kafka."""
     group: Mapping[str, Any] | None = None
+    security: Mapping[str, Any] = field(default_factory=dict)
+    """What the context says of secured servers, beside or instead of the administrator's login."""
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     processes: list[Running] = field(default_factory=list)
 
@@ -103,6 +105,7 @@ class Project:
                 "username": "admin",
                 "password": "${env:SECRET}",
                 "ca_file": str(server.ca_file),
+                **self.security,
             }
         return known
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -146,7 +147,6 @@ def messages(client: Any, topic: str, count: int) -> list[Any]:
 
 def _put(url: str, body: Any) -> None:
     from urllib.error import HTTPError
-    from urllib.request import Request, urlopen
 
     raw = json.dumps(body).encode()
     request = Request(url, data=raw, method="PUT", headers={"Content-Type": "application/json"})
@@ -339,6 +339,83 @@ def test_a_topic_that_is_made_again_behind_a_gateway_is_not_read_from_the_middle
     assert "deleted and made again" in str(caught.value.why)
     assert shop.run(None, engine="loop", fresh_checkpoint=True).counts["n_in"] == 5
     assert shop.run(None, engine="loop").counts["n_in"] == 0
+
+
+def _remake(shop: Shop, channel: str) -> None:
+    """Delete a topic on Pulsar and create it again by Pulsar's own admin API, whoever reads it."""
+    path = shop.topic(channel).removeprefix("persistent://")
+    url = f"{shop.pulsar.admin_url}/admin/v2/persistent/{path}/partitions?force=true"
+    urlopen(Request(url, method="DELETE"), timeout=60).close()
+    shop.create(channel)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["a gateway of the job", "one of the context"])
+def test_a_topic_that_is_made_again_on_pulsar_is_not_read_from_the_middle(
+    tmp_path: Path,
+    kafka: Kafka,
+    pulsar: Pulsar,
+    gateway: Gateway,
+    spark: SparkSession,
+    client: Any,
+    own: bool,
+) -> None:
+    shop = Shop(tmp_path, kafka, pulsar, None if own else gateway.bootstrap).create("out", "dead", "pin")
+    shop.write("dead", {"home": {"receive": "receive-pin", "send": "send-out"}})
+    topic = shop.topic("pin")
+    _send(client, topic, range(4))
+    (totals,) = shop.run(spark).values()
+    assert totals.counts["n_in"] == 4
+    _remake(shop, "pin")
+    _send(client, topic, range(10, 20))
+    with pytest.raises(CheckpointMismatch) as caught:
+        shop.run(spark)
+    assert "the topic was deleted and made again: its partition 0 was created" in str(caught.value.why)
+    (totals,) = shop.run(spark, fresh_checkpoint=True).values()
+    assert totals.counts["n_in"] == 10
+    assert ids([KafkaBinding().decode(record) for record in shop.on_kafka("out")]) == sorted(
+        f"e-{number}" for number in (*range(4), *range(10, 20))
+    )
+    (totals,) = shop.run(spark).values()
+    assert totals.counts["n_in"] == 0
+
+
+def test_another_pulsar_behind_the_same_name_is_refused(
+    tmp_path: Path, kafka: Kafka, pulsar: Pulsar, spark: SparkSession, client: Any
+) -> None:
+    shop = Shop(tmp_path, kafka, pulsar).create("out", "dead", "pin")
+    shop.write("dead", {"home": {"receive": "receive-pin", "send": "send-out"}})
+    _send(client, shop.topic("pin"), range(4))
+    shop.run(spark)
+    with Pulsar() as other:
+        there = replace(shop, pulsar=other).create("pin")
+        there.write("dead", {"home": {"receive": "receive-pin", "send": "send-out"}})
+        with pytest.raises(CheckpointMismatch) as caught:
+            there.run(spark)
+    assert "it belongs to cluster" in str(caught.value.why)
+
+
+def test_a_pulsar_that_may_not_be_asked_is_noted_and_read(
+    tmp_path: Path, kafka: Kafka, pulsar: Pulsar, gateway: Gateway, client: Any
+) -> None:
+    shop = Shop(tmp_path, kafka, pulsar, gateway.bootstrap).create("out", "dead", "pin")
+    shop.write("dead", {"home": {"receive": "receive-pin", "send": "send-out"}})
+    context = json.loads((tmp_path / "penstock.yaml").read_text())
+    context["contexts"]["c"]["servers"]["pulsar"]["admin"] = "http://127.0.0.1:1"
+    (tmp_path / "penstock.yaml").write_text(json.dumps(context))
+    pipeline = load_pipeline(tmp_path / "pipeline.yaml", context=load(start=tmp_path).context())
+    told = Notes()
+    with Job(pipeline, JobOptions(once=True)) as job:
+        job.watch(told)
+        job.prepare()
+    assert [text for text in told.texts if "made again later cannot be seen" in text]
+
+
+def _send(client: Any, topic: str, numbers: Iterable[int]) -> None:
+    producer = client.create_producer(topic)
+    for number in numbers:
+        message = PulsarBinding().encode(event(number))
+        producer.send(message.payload, properties=dict(message.properties))
+    producer.close()
 
 
 def _check_letters(shop: Shop, gateway: str) -> None:

@@ -63,6 +63,28 @@ def test_harmless_changes_are_noted(new: Fingerprint, text: str, tmp_path: Path)
     refuse([change], tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "refused"),
+    [
+        ({"0": "x", "1": "x"}, {"0": "x", "1": "x"}, 0),
+        ({"0": "x", "1": "x"}, {"0": "y", "1": "y"}, 2),
+        ({"0": "x", "1": "x"}, {"0": "x", "1": "y"}, 1),
+        ({"0": "x"}, {"0": "x", "1": "y"}, 0),
+        ({}, {"0": "y"}, 0),
+        ({"0": "x"}, {}, 0),
+    ],
+)
+def test_when_a_topic_on_pulsar_was_created(
+    was: dict[str, str], now: dict[str, str], refused: int, tmp_path: Path
+) -> None:
+    write_fingerprint(tmp_path / "f.json", replace(OLD, created=was))
+    kept = read_fingerprint(tmp_path / "f.json")
+    assert kept is not None
+    found = changes(kept, replace(OLD, created=now))
+    assert [change.fatal for change in found] == [True] * refused
+    assert all("deleted and made again" in change.text for change in found)
+
+
 BY_NAME = "b2vUrm8MWl6ahl8NWx2aUw"
 """An id that is computed from a name."""
 

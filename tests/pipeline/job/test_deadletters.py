@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
 from penstock.cli.app import main
-from penstock.errors import Refused, Unreachable
+from penstock.errors import ClusterError, RecordRefused, Refused, Unreachable
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline import deadletters
@@ -360,5 +361,37 @@ def test_a_letter_is_not_marked_before_its_record_is_written(monkeypatch: pytest
     with pytest.raises(Unreachable):
         restore_letters([letter], to={"bootstrap.servers": "away"}, topic=None, marks=marks)
     assert brokers.written == []
-    assert restore_letters([letter], to=marks, topic=None, marks=marks) == 1
+    assert restore_letters([letter], to=marks, topic=None, marks=marks) == []
     assert [record.topic for _, record in brokers.written] == ["orders", "dead"]
+
+
+def test_letters_whose_record_is_refused_stay_open_and_the_others_are_restored(brokers: Brokers) -> None:
+    letters = [
+        Letter(
+            id=str(n),
+            source="/s",
+            letter=replace(LETTER, record=replace(RECORD, value=b"%d" % n)),
+            stored=stored(LETTER),
+        )
+        for n in range(5)
+    ]
+    write = brokers.publish
+
+    def publish(options: Mapping[str, str], records: Iterable[KafkaRecord], **more: Any) -> int:
+        count = 0
+        for record in records:
+            if record.value in (b"1", b"4"):
+                raise RecordRefused(ClusterError("it was refused", why="no key"), record)
+            count += write(options, [record])
+            if "on_sent" in more:
+                more["on_sent"](record)
+        return count
+
+    where = {"bootstrap.servers": "x"}
+    with patch.object(deadletters, "publish", publish):
+        refused = restore_letters(letters, to=where, topic=None, marks=where)
+    assert [(letter.id, exc.why) for letter, exc in refused] == [("1", "no key"), ("4", "no key")]
+    assert [value for _, _, value in brokers.restored] == [b"0", b"2", b"3"]
+    marks = [record for _, record in brokers.written if record.topic == "dead"]
+    causes = [dict(record.headers)["ce_causationid"] for record in marks]
+    assert causes == [b"0", b"2", b"3"]

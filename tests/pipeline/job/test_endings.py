@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from penstock.brokers.outage import OutageLog
-from penstock.errors import JobFailed, Unreachable
+from penstock.errors import AccessDenied, ClusterError, JobFailed, PipelineError, Unreachable
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.job import Job, JobOptions, Progress, Watcher, runner
@@ -38,7 +38,9 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(runner, "_LONGEST_PAUSE", 0.0)
     made = Job(SimpleNamespace(), JobOptions())  # type: ignore[arg-type]
     prepared = SimpleNamespace(
-        source=SimpleNamespace(connections={}), schemas=SimpleNamespace(learn=lambda text: False)
+        source=SimpleNamespace(connections={}),
+        stage=None,
+        schemas=SimpleNamespace(learn=lambda text: False),
     )
     made._prepared = {"s": prepared}  # type: ignore[dict-item]
     made.totals = {"s": runner.Totals()}
@@ -62,7 +64,7 @@ def played(job: Job, monkeypatch: pytest.MonkeyPatch, outcomes: list[Any]) -> li
 
     def start(spark: Any, prepared: Any, options: Any) -> Any:
         started.append(prepared)
-        return SimpleNamespace(runId=len(started), isActive=False)
+        return SimpleNamespace(run_id=str(len(started)), is_active=False)
 
     monkeypatch.setattr(runner, "ended", ended)
     monkeypatch.setattr(runner, "start_query", start)
@@ -140,14 +142,68 @@ def test_a_job_without_an_end_goes_on_for_as_long_as_a_cluster_is_away(
     assert job.stalled() == []
 
 
+def test_a_source_whose_cluster_is_away_does_not_keep_a_job_alive_that_has_failed(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job._prepared["t"] = job._prepared["s"]
+    monkeypatch.setattr(runner, "_AWAY_PAUSE", 0.0)
+    monkeypatch.setattr(runner, "finish", lambda query: False)
+    # The first round ends the first source for good; the second one is away, again and again.
+    with pytest.raises(JobFailed, match="the job stopped"):
+        played(job, monkeypatch, [PySparkException("something else"), *(away() for _ in range(20))])
+    (watcher,) = job._watchers
+    assert isinstance(watcher, Notes)
+    assert watcher.notes[-1] == "2 starts"
+
+
+def without_topic() -> PySparkException:
+    what = "Topic out not present in metadata after 60000 ms."
+    return PySparkException(f"org.apache.kafka.common.errors.TimeoutException: {what}")
+
+
+@pytest.mark.parametrize("found", [None, Unreachable("no answer")])
+def test_a_producer_that_knows_no_topic_because_a_cluster_was_away_does_not_end_a_job(
+    job: Job, monkeypatch: pytest.MonkeyPatch, found: Exception | None
+) -> None:
+    monkeypatch.setattr(runner, "_AWAY_PAUSE", 0.0)
+    monkeypatch.setattr(runner, "survey", lambda *_: raised(found))
+    notes = played(job, monkeypatch, [without_topic()])
+    assert notes == ["s: a cluster did not answer in time; trying again until it does", "2 starts"]
+
+
+@pytest.mark.parametrize(
+    "found", [PipelineError("kafka has no topic out"), AccessDenied("it may not be seen")]
+)
+def test_a_topic_that_is_gone_ends_a_job(job: Job, monkeypatch: pytest.MonkeyPatch, found: Exception) -> None:
+    monkeypatch.setattr(runner, "survey", lambda *_: raised(found))
+    with pytest.raises(JobFailed, match="a topic is not there any more"):
+        played(job, monkeypatch, [without_topic()])
+
+
+def raised(found: Exception | None) -> None:
+    if found is not None:
+        raise found
+
+
 def unanswered(text: str) -> bool:
     raise Unreachable("cannot reach the registry", where="http://registry", next="start it")
 
 
+def failing(text: str) -> bool:
+    """As a registry does whose Kafka is away."""
+    raise ClusterError(
+        "the registry refused: GET /schemas/ids/7", why="50001 Error in the backend data store"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [(unanswered, "the schema registry did not answer"), (failing, "the schema registry gave no schema")],
+)
 def test_a_job_without_an_end_goes_on_for_as_long_as_the_registry_is_away(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    job: Job, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], bool], told: str
 ) -> None:
-    answers: Iterator[Callable[[str], bool]] = iter((unanswered, unanswered, bool))
+    answers: Iterator[Callable[[str], bool]] = iter((answer, answer, bool))
 
     def learn(text: str) -> bool:
         return next(answers)(text)
@@ -158,7 +214,7 @@ def test_a_job_without_an_end_goes_on_for_as_long_as_the_registry_is_away(
     batch = Progress(source="s", batch=1, counts={"n_in": 1}, seconds=0.1, lag=0, lost=0)
     unknown = [PySparkException("UnknownSchemas") for _ in range(3)]
     notes = played(job, monkeypatch, [*unknown, batch])
-    assert notes[0] == "s: the schema registry did not answer; trying again until it does"
+    assert notes[0] == f"s: {told}; trying again until it does"
     assert notes[1].startswith("s: writes again after")
     assert notes[2:] == ["4 starts"]
 
@@ -167,6 +223,15 @@ def test_a_job_with_an_end_does_not_wait_for_the_registry(job: Job, monkeypatch:
     job.options = JobOptions(once=True)
     job._prepared["s"].schemas.learn = unanswered  # type: ignore[method-assign]
     with pytest.raises(Unreachable):
+        played(job, monkeypatch, [PySparkException("UnknownSchemas")])
+
+
+def test_a_registry_that_does_not_let_us_in_ends_a_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(text: str) -> bool:
+        raise AccessDenied("no")
+
+    job._prepared["s"].schemas.learn = refused  # type: ignore[method-assign]
+    with pytest.raises(AccessDenied):
         played(job, monkeypatch, [PySparkException("UnknownSchemas")])
 
 
@@ -251,7 +316,7 @@ def test_a_job_that_is_asked_to_end_while_a_start_is_late_has_not_failed(
             job.stop()
             raise late()
         started.append(prepared)
-        return SimpleNamespace(runId=len(started), isActive=False)
+        return SimpleNamespace(run_id=str(len(started)), is_active=False)
 
     def ended(query: Any, seconds: float) -> bool:
         if outcomes:

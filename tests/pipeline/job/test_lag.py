@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.brokers.outage import OutageLog
-from penstock.errors import Unreachable
+from penstock.errors import ConfigError, PenstockError, Unreachable
 from penstock.pipeline.job.lag import LagMonitor
 from penstock.pipeline.job.metrics import Metrics
 
@@ -21,12 +21,13 @@ class Client:
     def __init__(self) -> None:
         self.end = 10
         self.is_away = False
+        self.error: PenstockError = Unreachable("cannot reach kafka")
         self.asked = 0
 
     def latest(self, topic: str) -> dict[int, int]:
         self.asked += 1
         if self.is_away:
-            raise Unreachable("cannot reach kafka")
+            raise self.error
         return {0: self.end}
 
 
@@ -37,10 +38,17 @@ def until(check: Callable[[], bool]) -> None:
         sleep(0.002)
 
 
+# A client is made anew after an outage, and just then the files of its certificate may be being written.
+ERRORS = [Unreachable("cannot reach kafka"), ConfigError("a client of kafka cannot be made", why="no file")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=["away", "certificate"])
 def test_lag_grows_while_no_batch_is_written_and_an_outage_is_told_once(
     caplog: pytest.LogCaptureFixture,
+    error: PenstockError,
 ) -> None:
     client: Any = Client()
+    client.error = error
     lags: list[int] = []
     outage = OutageLog(logging.getLogger("test"), "s: kafka")
     monitor = LagMonitor(client, "t", {0: 4}, lags.append, outage=outage, period=0.002)

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import Row
 
 from penstock.config import load
-from penstock.errors import ClusterError, JobFailed, PortTaken, UsageError
+from penstock.errors import ClusterError, ConfigError, JobFailed, PenstockError, PortTaken, UsageError
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline, check_pipeline
 from penstock.pipeline.functions.invoker import FunctionInvoker
@@ -29,6 +29,7 @@ from penstock.pipeline.job.groups import Committer, group_of
 from penstock.pipeline.job.metrics import Metrics
 from penstock.pipeline.job.pages import Answer, serve
 from penstock.pipeline.job.progress import listener
+from penstock.pipeline.job.query import RunningQuery
 from penstock.pipeline.job.sinks import Delivery, sink_options
 from penstock.pipeline.job.sources import reader_options
 from penstock.pipeline.job.survey import Survey, settled
@@ -78,6 +79,7 @@ class Admin:
 
     def __init__(self) -> None:
         self.working = True
+        self.error: PenstockError = ClusterError("no")
         self.free = Event()
         self.free.set()
         self.commits: list[int] = []
@@ -87,7 +89,7 @@ class Admin:
         assert self.free.wait(20)
         self.attempts += 1
         if not self.working:
-            raise ClusterError("no")
+            raise self.error
         self.commits.append(offsets[0])
 
     def until(self, check: Callable[[], bool]) -> None:
@@ -113,8 +115,12 @@ def test_a_commit_holds_nobody_up_and_only_the_newest_counts() -> None:
     assert len(admin.commits) <= 3
 
 
-def test_a_commit_that_fails_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ClusterError("no"), ConfigError("no certificate")])
+def test_a_commit_that_fails_is_told_once_and_tried_again(
+    caplog: pytest.LogCaptureFixture, error: PenstockError
+) -> None:
     admin = Admin()
+    admin.error = error
     committer = committing(admin)
     with caplog.at_level(logging.INFO):
         admin.working = False
@@ -179,8 +185,10 @@ def test_producers_take_what_the_topics_take(source: Source, pipeline: Pipeline)
     assert chosen["kafka.batch.size"] == "262144"
     assert int(chosen["kafka.max.request.size"]) > 40_000_000
     assert int(chosen["kafka.buffer.memory"]) > int(chosen["kafka.max.request.size"])
-    found = Survey(cluster_id=None, topic_id=None, earliest={}, latest={}, limits=limits)
+    compacted = frozenset({(0, "orders.large")})
+    found = Survey(cluster_id=None, topic_id=None, earliest={}, latest={}, limits=limits, compacted=compacted)
     stage = settled(stage_of(source, pipeline), found, 1)
+    assert [target.compacted for target in (*stage.routes[0].targets, stage.dead)] == [True, False]
     assert [target.limit for target in stage.routes[0].targets] == [5_000_000]
     assert stage.dead.limit == 40_000_000
 
@@ -285,7 +293,7 @@ def test_what_spark_tells_of_a_batch(latest: str | None, lag: int) -> None:
 
 
 def query_that_says(message: str, data: bool = False) -> Any:
-    return SimpleNamespace(status={"message": message, "isDataAvailable": data})
+    return RunningQuery(SimpleNamespace(status={"message": message, "isDataAvailable": data}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

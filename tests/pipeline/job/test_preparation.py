@@ -71,7 +71,7 @@ def test_what_a_job_delivers_is_written_beside_its_checkpoint(
         query=None,
         work=work,
         exactly_once=delivers,
-        checkpoint=SimpleNamespace(fingerprint=tmp_path / "in.json"),
+        checkpoint=SimpleNamespace(fingerprint=tmp_path / "in.json", exists=False),
     )
     monkeypatch.setattr(preparation, "sources_of", lambda _: (SOURCE,))
     monkeypatch.setattr(preparation, "_prepare", lambda *_: ready)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -181,6 +184,79 @@ def test_a_schema_that_is_new_while_the_job_runs_is_looked_up(cluster: Cluster, 
     totals = cluster.run(r={"receive": "onAvro", "send": "toJson", **applied})
     assert (totals.counts["n_out"], totals.counts["n_dead"]) == (3, 0)
     assert [KafkaBinding().decode(record).id for record in cluster.read("json")] == ["0", "1", "2"]
+
+
+def _until(what: str, check: Callable[[], object], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+@contextmanager
+def _running(job: Job, spark: SparkSession) -> Iterator[None]:
+    """Run a job without an end beside the test."""
+    with job, ThreadPoolExecutor(1) as pool:
+        job.prepare()
+        ended = pool.submit(job.run, spark)
+        try:
+            yield
+        finally:
+            job.stop()
+        ended.result(120)
+
+
+def test_a_registry_that_is_away_holds_up_only_the_source_that_needs_it(
+    shop: Any, kafka: Kafka, spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.embedded.registry import Registry
+
+    with Registry() as registry, SchemaRegistryClient({"url": registry.url}) as schemas:
+        cluster = Cluster(shop, kafka, registry, spark, schemas)
+        cluster.create("avro", "json", "plain", "other", "dead")
+        texts = [json.dumps({**V1, "doc": f"{shop.prefix} {number}"}) for number in range(2)]
+        known, unknown = (
+            schemas.register_schema(f"{shop.prefix}elsewhere", Schema(t, "AVRO")) for t in texts
+        )
+        raw = cluster.serialized(V1, {"order": "o", "total": 1.0}, "avro")[5:]
+
+        def send(number: int, schema: int) -> None:
+            cluster.produce("avro", [event(f"avro-{number}", encode_payload(SchemaId(number=schema), raw))])
+            cluster.produce("plain", [KafkaRecord(value=b'{"order": "p", "total": 1}', key=b"key")])
+
+        def arrived(name: str) -> int:
+            return len(cluster.read(name))
+
+        routes = {
+            "typed": {"receive": "onAvro", "send": "toJson"},
+            "plain": {"receive": "onPlain", "send": "toOther"},
+        }
+        path = shop.pipeline(routes)
+        send(0, known)
+        job = Job(load_pipeline(path, context=cluster.context()), JobOptions())
+        with _running(job, spark):
+            _until("nothing arrives", lambda: arrived("json") == arrived("other") == 1)
+            registry.kill()
+            send(1, unknown)
+            _until("the outage is not told", job.stalled)
+            (reason,) = job.stalled()
+            assert "avro: the schema registry did not answer, tried for" in reason
+            _until("the other source is held up", lambda: arrived("other") == 2)
+            send(2, known)
+            _until("the other source is held up", lambda: arrived("other") == 3)
+            assert arrived("json") == 1
+            assert len(job.stalled()) == 1
+            registry.start()
+            _until("the source does not go on", lambda: arrived("json") == 3)
+            _until("the end of the outage is not told", lambda: not job.stalled())
+        assert [KafkaBinding().decode(record).id for record in cluster.read("json")] == [
+            "avro-0",
+            "avro-1",
+            "avro-2",
+        ]
+        assert arrived("dead") == 0
+    # What Spark has to say of each attempt is the same again and again.
+    assert len(capfd.readouterr().err.splitlines()) < 20
 
 
 def test_ids_of_eight_bytes_and_in_headers(cluster: Cluster) -> None:

@@ -60,6 +60,16 @@ class _Task:
                 assert isinstance(each.result, Counter)
                 found, wanted = each.result["n_in"], self._records()
                 self._history.check(found == wanted, f"{each.name} counted {found} records of {wanted}")
+                found, wanted = each.result["n_dead"], self._refused()
+                self._history.check(found == wanted, f"{each.name} counted {found} letters of {wanted}")
+
+    def _refused(self) -> int:
+        expected, refused = self._history.expected, self._history.refused
+        return sum(
+            span.start <= at < span.end and name in refused
+            for span in self.spans
+            for at, name in expected[span.partition].items()
+        )
 
     def _records(self) -> int:
         expected = self._history.expected

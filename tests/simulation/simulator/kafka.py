@@ -26,6 +26,7 @@ from penstock.brokers.kafka_raw.calls import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
     PRODUCE,
+    RENEW_PRODUCER_ID,
     TXN_OFFSET_COMMIT,
     Call,
 )
@@ -80,6 +81,8 @@ class Kafka:
         """The chance that a leader or coordinator refuses for a moment."""
         self.fetch_bytes = 1 << 20
         """What a broker gives of a partition at once (fetch.max.bytes)."""
+        self.refuses: Callable[[str, bytes], tuple[int, tuple[int, ...]] | None] = lambda topic, data: None
+        """Whether a topic refuses a batch for the sake of its records: the code, and those that are named."""
         self.on_commit: Callable[[str, dict[Place, tuple[int, str]]], None] = lambda group, offsets: None
         self.owners: list[str] = []
         """The clients that took a transactional id, in their order."""
@@ -91,6 +94,7 @@ class Kafka:
             METADATA: self._metadata,
             FIND_COORDINATOR: self._find_coordinator,
             INIT_PRODUCER_ID: self._init_producer_id,
+            RENEW_PRODUCER_ID: self._renew_producer_id,
             PRODUCE: self._produce,
             FETCH: self._fetch,
             LIST_OFFSETS: self._list_offsets,
@@ -303,19 +307,26 @@ class Kafka:
         found = ask.array(lambda: (ask.string(), ask.array(lambda: (ask.int32(), bytes(ask.bytes())))))
         wanted = [(topic, part) for topic, rows in found for part, _ in rows]
         codes: dict[Place, int] = {}
+        errors: dict[Place, tuple[int, ...]] = {}
+
+        def row(topic: str, part: int) -> bytes:
+            records = [struct.pack(">ih", at, -1) for at in errors.get((topic, part), ())]
+            head = struct.pack(">ihqqq", part, codes[topic, part], -1, -1, 0)
+            return CLASSIC.string(topic) + _array([head + _array(records) + CLASSIC.string(None)])
 
         def settle(place: Place, code: int) -> None:
             codes[place] = code
             if len(codes) == len(wanted):
-                rows = [
-                    CLASSIC.string(topic)
-                    + _array([struct.pack(">ihqqq", part, codes[topic, part], -1, -1, 0)])
-                    for topic, part in wanted
-                ]
-                reply(_array(rows) + _NO_THROTTLE)
+                reply(_array([row(*each) for each in wanted]) + _NO_THROTTLE)
 
         for topic, rows in found:
             for part, data in rows:
+                refusal = self.refuses(topic, data)
+                if refusal is not None and self.partitions[topic, part].node == node:
+                    code, errors[topic, part] = refusal
+                    self.note(f"broker {node}", f"{topic}-{part} refuses a batch, code {int(code)}")
+                    settle((topic, part), code)
+                    continue
                 self._write(node, name, (topic, part), data, lambda code, at=(topic, part): settle(at, code))
 
     def _write(
@@ -445,6 +456,19 @@ class Kafka:
             if self.transactions.epoch_of(name) != before:
                 self.owners.append(self._client)
         reply(_NO_THROTTLE + struct.pack(">hqh", *made))
+
+    def _renew_producer_id(self, node: int, ask: Answer, reply: Reply) -> None:
+        name, timeout = ask.string(), ask.int32() / 1000
+        known = (ask.int64(), ask.int16())
+        made = (code, -1, -1) if (code := self._coordinated(node)) else self._renewed(name, timeout, known)
+        reply(_NO_THROTTLE + struct.pack(">hqh", *made) + COMPACT.tags)
+
+    def _renewed(self, name: str, timeout: float, known: tuple[int, int]) -> tuple[int, int, int]:
+        before = self.transactions.epoch_of(name)
+        made = self.transactions.renew(name, timeout, *known)
+        if self.transactions.epoch_of(name) != before:
+            self.owners.append(self._client)
+        return made
 
     def _add_partitions(self, node: int, ask: Answer, reply: Reply) -> None:
         name, producer_id, epoch = ask.string(), ask.int64(), ask.int16()

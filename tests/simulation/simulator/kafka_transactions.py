@@ -42,6 +42,8 @@ class Transaction:
     name: str
     producer_id: int
     epoch: int = -1
+    last_epoch: int = -1
+    """The epoch before, if its owner has renewed it."""
     timeout: float = 60.0
     state: State = State.EMPTY
     partitions: set[Place] = field(default_factory=set)
@@ -124,10 +126,23 @@ class Transactions:
         if which.state in _ENDING:
             return ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1
         which.epoch += 1
+        which.last_epoch = -1
         which.timeout = timeout
         which.state = State.EMPTY
         self._note("kafka", f"{name} has epoch {which.epoch}")
         return 0, which.producer_id, which.epoch
+
+    def renew(self, name: str, timeout: float, producer_id: int, epoch: int) -> tuple[int, int, int]:
+        """Give code, producer id and the next epoch to who has this one (KIP-360)."""
+        which = self.found[name]
+        if which.producer_id != producer_id or epoch not in (which.epoch, which.last_epoch):
+            return ErrorCode.INVALID_PRODUCER_EPOCH, -1, -1
+        if epoch == which.last_epoch:
+            return 0, which.producer_id, which.epoch  # it is asked again: the answer was lost
+        code, *made = self.init(name, timeout)
+        if not code:
+            which.last_epoch = epoch
+        return code, made[0], made[1]
 
     def add(self, name: str, producer_id: int, epoch: int, places: set[Place], groups: set[str]) -> int:
         """Let partitions or a group take part; give a code."""

@@ -13,9 +13,9 @@ from unittest.mock import patch
 
 from penstock.brokers.kafka_raw.address import Address
 from penstock.brokers.kafka_raw.settings import Settings
-from penstock.pipeline.fused import feed
+from penstock.pipeline.fused import feed, narrowing
 from penstock.pipeline.fused.machine import Machine
-from penstock.pipeline.fused.outbox import _numbered, record_bytes
+from penstock.pipeline.fused.outbox import numbered, record_bytes
 from penstock.pipeline.fused.program import program_of
 from penstock.pipeline.fused.work import Work
 from penstock.pipeline.plan.route import RoutePlan
@@ -23,6 +23,7 @@ from penstock.pipeline.plan.sql import parse_sql
 from penstock.pipeline.ports import Target
 from penstock.pipeline.stage import Stage, StageRoute
 from penstock.wire.kafka.batch_body import BatchBody, framed
+from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.kafka.record_batch import RecordBatch
 from simulator.history import Broken, told
 from simulator.kafka import Kafka
@@ -50,6 +51,9 @@ _HEADERS: Final = (
     ("content-type", b"application/json"),
 )
 _VALUE: Final = re.compile(rb'\{"n":"(\d+)-(\d+)"\}')
+_LETTER: Final = re.compile(rb"in/(\d+)/(\d+)")
+"""The subject of a dead letter: partition and offset."""
+_CODES: Final = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.MESSAGE_TOO_LARGE)
 Name = tuple[int, int]
 """A record: its partition and its number there."""
 
@@ -88,6 +92,14 @@ class KafkaHistory:
         self.kafka.create(IN, self.partitions)
         self.kafka.create(OUT, self.random.choice((1, 2, 3)))
         self.kafka.create("dead", 1)
+        # Of its own, so that a seed without refused records is the history that it was.
+        self._chance = random.Random(f"refused records of {seed}")
+        self.refused_share = self._chance.choice((0.0, 0.0, 0.02, 0.3))
+        self._code = self._chance.choice(_CODES)
+        self._are_named = self._chance.random() < 0.5
+        self.kafka.refuses = self._refuses
+        self.refused: set[Name] = set()
+        """The records that the output refuses."""
         self.kafka.transactions.on_decided = self._on_decided
         self.kafka.on_commit = self._on_commit
         self.expected: dict[int, dict[int, Name]] = defaultdict(dict)
@@ -171,8 +183,9 @@ class KafkaHistory:
         base = log.end
         names = [(part, self._numbers[part] + n) for n in range(count)]
         self._numbers[part] += count
+        self.refused |= {name for name in names if self._chance.random() < self.refused_share}
         rows = [
-            _numbered(record_bytes(_key(name), b'{"n":"%d-%d"}' % name, _HEADERS), n)
+            numbered(record_bytes(_key(name), b'{"n":"%d-%d"}' % name, _HEADERS), n)
             for n, name in enumerate(names)
         ]
         body = BatchBody(b"".join(rows), count, 1000, 1000)
@@ -192,7 +205,25 @@ class KafkaHistory:
         mark = partial(self.kafka.send_marker, (IN, part), _SOURCE, 0, committed, done)
         self.world.after(self.random.choice((0.01, 1.0, 5.0)), mark)
 
+    def _refuses(self, topic: str, data: bytes) -> tuple[int, tuple[int, ...]] | None:
+        """Refuse a batch of the output for the sake of records; which ones is told or not."""
+        names = [(int(part), int(number)) for part, number in _VALUE.findall(data)] if topic == OUT else []
+        found = tuple(at for at, name in enumerate(names) if name in self.refused)
+        return (self._code, found if self._are_named else ()) if found else None
+
     # Laws
+
+    @property
+    def letters(self) -> PartitionLog:
+        """The partition of the dead letters."""
+        return self.kafka.partitions["dead", 0].log
+
+    def _named(self, log: PartitionLog, batches: Iterable[RecordBatch]) -> list[Name]:
+        """Name the records that batches are made of."""
+        if log is not self.letters:
+            return list(_names(batches))
+        places = [found for batch in batches for found in _LETTER.findall(batch.data)]
+        return [self.expected[int(part)].get(int(offset), (-1, -1)) for part, offset in places]
 
     @property
     def outputs(self) -> list[PartitionLog]:
@@ -204,11 +235,11 @@ class KafkaHistory:
         if not committed:
             return
         found: list[Name] = []
-        for log in self.outputs:
+        for log in (*self.outputs, self.letters):
             known = log.producers.get(which.producer_id)
             if known is not None and known.open_at is not None:
                 own = [batch for batch in log.stored() if batch.producer_id == which.producer_id]
-                found += _names(batch for batch in own if batch.base_offset >= known.open_at)
+                found += self._named(log, [each for each in own if each.base_offset >= known.open_at])
         self._delivered.update(found)
         twice = [name for name in found if self._delivered[name] > 1]
         self.check(not twice, f"{twice} are committed twice")
@@ -218,7 +249,8 @@ class KafkaHistory:
 
     def _on_commit(self, group: str, offsets: dict[Place, tuple[int, str]]) -> None:
         """Look at offsets that are committed outside of a transaction."""
-        self._check_marks(offsets, {name for log in self.outputs for name in _names(log.stored())})
+        logs = (*self.outputs, self.letters)
+        self._check_marks(offsets, {name for log in logs for name in self._named(log, log.stored())})
 
     def _check_marks(self, offsets: dict[Place, tuple[int, str]], there: set[Name]) -> None:
         for (_, part), (offset, _) in offsets.items():
@@ -231,11 +263,13 @@ class KafkaHistory:
         """Look at everything, when nothing is under way any more."""
         wanted = [name for part in sorted(self.expected) for _, name in sorted(self.expected[part].items())]
         seen: Counter[Name] = Counter()
-        for log in self.outputs:
+        for log in (*self.outputs, self.letters):
             stable = log.last_stable
             self.check(stable == log.end, f"{log} ends at {log.end}, and can be read to {stable}")
-            found = list(_names(log.committed()))
+            found = self._named(log, log.committed())
             seen.update(found)
+            wrong = sorted({name for name in found if (name in self.refused) != (log is self.letters)})
+            self.check(not wrong, f"{wrong} are in {log}")
             self._check_order(log, found, wanted)
         missing = [name for name in wanted if not seen[name]]
         self.check(not missing, f"{missing} are not there")
@@ -280,7 +314,12 @@ def run_kafka_history(main: Callable[[KafkaHistory], Script], seed: int) -> Kafk
     history = KafkaHistory(seed)
     machine = partial(Machine, batch_bytes=_HELD)
     try:
-        with history.kafka.links.installed(), patch.object(feed, "Machine", machine):
+        with (
+            history.kafka.links.installed(),
+            patch.object(feed, "Machine", machine),
+            patch.object(narrowing, "_RECORDS", 4),
+            patch.object(narrowing, "BATCH_BYTES", _HELD),
+        ):
             try:
                 history.play(main(history))
             finally:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import orjson
+
 from penstock.errors import CannotEncode, InvalidEvent
 from penstock.events.cloudevent import NO_TYPES, CloudEvent, Types, shaped
 from penstock.events.content import Data, Json, absent, json_of
@@ -45,21 +47,21 @@ class JsonFormat(Format):
         if event._types:
             members |= _natives(event)
         data = event._data
-        rest = b""
+        rest: tuple[bytes, ...] = ()
         if type(data) is Json:
             media_type = members.get("datacontenttype")
             if media_type is not None and media_type not in json_types_seen and not is_json(media_type):
                 raise CannotEncode(
                     f"data is a JSON value, but datacontenttype is {media_type}", why="JSON format 3.1.2"
                 )
-            rest = b',"data":' + data.raw
+            rest = (b',"data":', data.raw, b"}")
         elif type(data) is bytes:
-            rest = _member(event, data)
+            rest = (*_member(event, data), b"}")
         try:
-            head = dumps(members)
-        except ValueError as exc:
-            raise CannotEncode(f"the event cannot be written as JSON: {exc}", why="RFC 8259") from exc
-        return head[:-1] + rest + b"}" if rest else head
+            head = orjson.dumps(members)  # texts, integers and booleans: it has nothing to hide
+        except TypeError:
+            head = _written(members)
+        return b"".join((head[:-1], *rest)) if rest else head
 
     def encode_batch(self, events: Sequence[CloudEvent]) -> bytes:
         """Write a JSON array of events."""
@@ -148,16 +150,23 @@ def _take_types(members: dict[str, Any]) -> dict[str, AttributeType]:
     return types
 
 
-def _member(event: CloudEvent, body: bytes) -> bytes:
+def _written(members: dict[str, Any]) -> bytes:
+    try:
+        return dumps(members)
+    except ValueError as exc:
+        raise CannotEncode(f"the event cannot be written as JSON: {exc}", why="RFC 8259") from exc
+
+
+def _member(event: CloudEvent, body: bytes) -> tuple[bytes, ...]:
     """Write bytes as the member `data` if they are JSON or text, else as `data_base64`."""
     media_type = event.datacontenttype
     if media_type is not None and is_json(media_type) and _is_json_text(event):
-        return b',"data":' + body
+        return b',"data":', body
     text = decode_text(body, media_type)
     if text is not None:
-        return b',"data":' + dumps(text)
+        return b',"data":', dumps(text)
     # JSON format 3.1.1: "data_base64 ... the Binary data".
-    return b',"data_base64":"' + write_base64(body).encode() + b'"'
+    return b',"data_base64":"', write_base64(body).encode(), b'"'
 
 
 def _is_json_text(event: CloudEvent) -> bool:

@@ -56,6 +56,7 @@ def invoker_of(
             function=call.function if call else None,
             key=key.name if isinstance(key, FunctionKey) else None,
             path=module_path(pipeline),
+            environment=tuple(pipeline.context.function_environment().items()) if pipeline.context else (),
         ),
         bounds=Bounds(seconds=bounds.timeout, megabytes=bounds.memory),
         batch=bounds.batch,

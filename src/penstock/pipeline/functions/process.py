@@ -18,10 +18,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.config import Child, child_environment
 from penstock.errors import MachineError, PipelineError, WireError
 from penstock.pipeline.functions.frames import LENGTH, dump, length_of, load
 from penstock.pipeline.functions.parcels import Parcel
@@ -37,8 +38,6 @@ _CHUNK: Final = 1 << 20
 _GRACE: Final = 5.0
 _CLOSED: Final = -1
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-_SECRETS: Final = ("PYTHON_WORKER_FACTORY", "PYSPARK_GATEWAY", "_SPARK_AUTH")
-"""Spark's own words in the environment of a worker: a function has no business with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +51,8 @@ class Settings:
     """Folders and archives in which modules are looked for before `sys.path`."""
     largest: int = 64 << 20
     """Bytes of one answer."""
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Names and values of the variables that the context grants; there may be secrets among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +145,7 @@ class _Running:
             with tempfile.TemporaryFile() as shared:
                 shared.truncate(ProgressMark.SIZE)
                 self._mark = ProgressMark(shared.fileno())
-                self._process = _popen((theirs_in, theirs_out, shared.fileno()), settings.path)
+                self._process = _popen((theirs_in, theirs_out, shared.fileno()), settings)
         except OSError as exc:
             os.close(self._to)
             os.close(self._from)
@@ -237,7 +238,9 @@ class _Running:
 
 def _said_of(status: int) -> str:
     if status < 0:
-        return f"the process was ended by {signal.Signals(-status).name}"
+        # Most real-time signals have no name.
+        named = -status in {each.value for each in signal.Signals}
+        return f"the process was ended by {signal.Signals(-status).name if named else f'signal {-status}'}"
     return f"the process ended with exit code {status}"
 
 
@@ -261,12 +264,12 @@ class _Stopped(Exception):
         self.reason = reason
 
 
-def _popen(given: tuple[int, ...], path: tuple[str, ...]) -> subprocess.Popen[bytes]:
+def _popen(given: tuple[int, ...], settings: Settings) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "penstock.pipeline.functions.child", *map(str, given)],
         stdin=subprocess.DEVNULL,
         pass_fds=given,
-        env=_environment(path),
+        env=_environment(settings),
         start_new_session=True,  # not for it are signals to the worker's group; its own can be killed
     )
 
@@ -280,10 +283,10 @@ def _pipe() -> tuple[int, int]:
     return reading, writing
 
 
-def _environment(path: tuple[str, ...]) -> dict[str, str]:
-    own = {name: text for name, text in os.environ.items() if not name.startswith(_SECRETS)}
+def _environment(settings: Settings) -> dict[str, str]:
+    own = child_environment(Child.FUNCTION, dict(settings.environment))
     # What the worker can import, the child can: on a cluster both Penstock and the module are in archives.
-    return {**own, "PYTHONPATH": os.pathsep.join((*path, *filter(None, sys.path)))}
+    return {**own, "PYTHONPATH": os.pathsep.join((*settings.path, *filter(None, sys.path)))}
 
 
 _running: Final[dict[tuple[Settings, Bounds], FunctionProcess]] = {}

@@ -71,6 +71,13 @@ class Body:
             raise corrupt(-1, self.base_offset)
         return starts[:found]
 
+    def offsets(self, starts: IntArray) -> IntArray:
+        """Give the offsets of the records that begin at `starts`."""
+        fields = np.empty(len(starts) * FIELDS, np.int64)
+        if locate_records(self.records, starts, fields) < 0:
+            raise corrupt(-1, self.base_offset)
+        return fields.reshape(-1, FIELDS)[:, F_OFFSET] + self.base_offset
+
     def arrow(self, starts: IntArray, topic: str, partition: int) -> pa.RecordBatch:
         """Give the records that begin at `starts` as a stage takes them."""
         rows = len(starts)

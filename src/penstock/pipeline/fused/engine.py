@@ -9,16 +9,17 @@ times and is done once. A partition must not be split between two: each would fe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from time import monotonic
 from typing import Final
 
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.group_offsets import GroupOffsets
-from penstock.errors import JobFailed, Refused
+from penstock.errors import JobFailed, KafkaRefused, Refused
 from penstock.pipeline.fused.feed import Feed
 from penstock.pipeline.fused.mark import Mark, read_mark
+from penstock.pipeline.fused.narrowing import redo
 from penstock.pipeline.fused.outlet import Outlet, opened
 from penstock.pipeline.fused.spans import Span
 from penstock.pipeline.fused.work import TRANSACTION_SECONDS, Work
@@ -62,13 +63,24 @@ def run_range(work: Work, span: Span, cluster: Cluster) -> Counter[str]:
 
 def _finished(work: Work, span: Span, cluster: Cluster, outlet: Outlet, mark: Mark) -> Mark:
     part, quiet = span.partition, monotonic()
+    short_until = -1  # what a topic refused is looked for in short transactions up to this offset
     with closing(Feed(work, cluster, outlet.put, {part: mark.offset}, {part: span.end})) as feed:
         while feed.waiting:
-            if _filled(feed):
-                feed.flush()
-                mark = mark.advanced(feed.positions[part], feed.taken())
-                outlet.commit({part: mark})
+            is_short = mark.offset < short_until
+            try:
+                advanced = _advanced(feed, outlet, part, mark, 0.0 if is_short else _LONGEST)
+            except KafkaRefused:
+                if not outlet.was_refused:
+                    raise
+                outlet.restart()
+                advanced, short_until = mark, feed.reached[part]
+                limits: Mapping[int, int] = {}
+                if is_short:
+                    advanced, limits = _redone(work, cluster, outlet, part, mark, short_until)
+                feed.rewind({part: advanced.offset}, limits)
                 quiet = monotonic()
+            if advanced is not mark:
+                mark, quiet = advanced, monotonic()
             elif monotonic() - quiet > _PATIENCE:
                 raise JobFailed(
                     f"nothing came for {_PATIENCE:.0f} s",
@@ -79,9 +91,34 @@ def _finished(work: Work, span: Span, cluster: Cluster, outlet: Outlet, mark: Ma
     return mark
 
 
-def _filled(feed: Feed) -> bool:
+def _advanced(feed: Feed, outlet: Outlet, part: int, mark: Mark, seconds: float) -> Mark:
+    """Do one transaction of so many seconds, and give its mark; the same mark if nothing came."""
+    if not _filled(feed, seconds):
+        return mark
+    feed.flush()
+    advanced = mark.advanced(feed.positions[part], feed.taken())
+    outlet.commit({part: advanced})
+    return advanced
+
+
+def _redone(
+    work: Work, cluster: Cluster, outlet: Outlet, part: int, mark: Mark, end: int
+) -> tuple[Mark, Mapping[int, int]]:
+    """Do a range in which records were refused again, so that they become dead letters."""
+
+    def commit(offset: int, counts: Mapping[str, int]) -> None:
+        nonlocal mark
+        advanced = mark.advanced(offset, counts)
+        outlet.commit({part: advanced})
+        mark = advanced
+
+    limits = redo(work, cluster, outlet, part, mark.offset, end, commit)
+    return mark, limits
+
+
+def _filled(feed: Feed, seconds: float) -> bool:
     """Feed until the range ends or the transaction is long enough; say whether anything came."""
     began, moved = monotonic(), feed.poll(_TURN)
-    while feed.waiting and monotonic() - began < _LONGEST:
+    while feed.waiting and monotonic() - began < seconds:
         moved |= feed.poll(_TURN)
     return moved

@@ -6,45 +6,64 @@ It knows how far each partition has come and where it ends, and what became of r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.fetcher import Fetched, Fetcher, Wanted
 from penstock.brokers.kafka_raw.visible import visible
 from penstock.errors import JobFailed, OffsetOutOfRange
-from penstock.pipeline.fused.machine import Machine, Output
+from penstock.pipeline.fused.machine import Machine
+from penstock.pipeline.fused.outbox import Put
 from penstock.pipeline.fused.work import Work
 
 if TYPE_CHECKING:
     from penstock.brokers.kafka_raw.cluster import Cluster
+    from penstock.wire.buffer import Buffer
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "Router"]
 
 _NEVER: Final = 2**63 - 1
 
 
+class Router(Protocol):
+    """What fetched records are fed into, such as a machine."""
+
+    counts: Counter[str]
+
+    def feed(self, data: Buffer, *, topic: str, partition: int, first: int, end: int) -> None:
+        """Take the records with offsets from `first` up to `end` of whole batches."""
+
+    def flush(self) -> None:
+        """Put what is waiting."""
+
+
 class Feed:
-    """A fetcher and a machine; `positions` is where each partition goes on."""
+    """A fetcher and a machine, or another router; `positions` is where each partition goes on."""
 
     def __init__(
         self,
         work: Work,
         cluster: Cluster,
-        put: Callable[[Output], None],
+        to: Put | Router,
         positions: Offsets,
         ends: Offsets | None = None,
         *,
         max_wait: float = 0.5,
     ) -> None:
+        """`to` is where a machine puts its batches, or what takes the records instead of a machine."""
         self.positions = dict(positions)
+        self.reached = dict(positions)
+        """How far records were fed, also those of a fetch in the middle of which something was raised."""
         self.stable: dict[int, int] = {}
         """Where each partition ends for who reads only what is committed, as far as it was told."""
         self._work = work
         self._ends = dict(ends or {})
         self._lost = 0
-        counted = [cluster.partitions(target.topic) for target in work.program.targets]
-        self._machine = Machine(work.program, work.stage, counted, put, shadow=work.shadow)
+        self._cluster = cluster
+        self._put = to
+        self._limits: dict[int, int] = {}
+        self._machine = self._new_machine(to) if callable(to) else to
         wanted = [Wanted(work.topic, part, at, self._ends.get(part)) for part, at in positions.items()]
         self._fetcher = Fetcher(cluster, wanted, max_wait=max_wait)
 
@@ -79,8 +98,22 @@ class Feed:
 
     def add(self, partition: int) -> None:
         """Take a partition that the topic has got meanwhile, from its beginning."""
-        self.positions[partition] = 0
+        self.positions[partition] = self.reached[partition] = 0
         self._fetcher.seek(self._work.topic, partition, 0)
+
+    def rewind(self, positions: Offsets, limits: Mapping[int, int] | None = None) -> None:
+        """Go on at other positions, and forget what the machine holds and has counted.
+
+        `limits` are the bytes of a batch that targets were found to take; they hold from now on.
+        """
+        assert callable(self._put), "a feed of another router is not rewound"
+        self.positions = dict(positions)
+        self.reached = dict(positions)
+        self._lost = 0
+        self._limits |= limits or {}
+        self._machine = self._new_machine(self._put)
+        for part, offset in positions.items():
+            self._fetcher.seek(self._work.topic, part, offset)
 
     def flush(self) -> None:
         """Let the machine put what it still holds."""
@@ -94,8 +127,14 @@ class Feed:
         self._lost = 0
         return counts
 
+    def _new_machine(self, put: Put) -> Machine:
+        work = self._work
+        counted = [self._cluster.partitions(target.topic) for target in work.program.targets]
+        return Machine(work.program, work.stage, counted, put, shadow=work.shadow, limits=self._limits)
+
     def _feed(self, fetched: Fetched) -> None:
         part, end = fetched.partition, self._ends.get(fetched.partition, _NEVER)
+        self.reached[part] = min(max(fetched.next_offset, self.positions[part]), end)
         for batches in visible(fetched.data, fetched.aborted):
             self._machine.feed(batches, topic=fetched.topic, partition=part, first=fetched.first, end=end)
         # Batches that nobody may see, and offsets that compaction took, are behind us too.

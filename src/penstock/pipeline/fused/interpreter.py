@@ -1,7 +1,11 @@
-"""The routing kernel with a program in it: begins on a body, goes on until something stops it."""
+"""The routing kernel with a program in it: begins on a body, goes on until something stops it.
+
+A record that makes the kernel raise is taken back and goes the slow way, as one that is not certain.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,14 +19,18 @@ from penstock.wire import routing_layout as at
 from penstock.wire.buffer import as_array
 from penstock.wire.kernels import IntArray
 from penstock.wire.kernels.json import FIELDS, STACK_SIZE
+from penstock.wire.kernels.routing.boxes import S_COUNT, S_USED
 from penstock.wire.kernels.routing.memory import remember
 from penstock.wire.kernels.routing.run import run
 
 __all__ = ["Interpreter"]
 
+_log = logging.getLogger(__name__)
 _SCRATCH = 64 * 1024
 _PATIENCE = 8
 """So often a record may stop the loop; texts that push each other out would stop it for ever."""
+_RAISED = -100
+"""No status of the kernel: it raised."""
 
 
 class Interpreter:
@@ -36,11 +44,13 @@ class Interpreter:
         self._pool = np.concatenate([np.frombuffer(program.pool, np.uint8), np.zeros(room, np.uint8)])
         self._memory = np.full(at.MEMORY_ROWS * at.M_ROW, -1, np.int64)
         self._trie = np.array(program.trie, np.int64)
-        self._work = _blank(program.pool)
+        self._blank = _blank(program.pool)
+        self._work = self._blank.copy()
         self._found = np.zeros(max(program.slots, 1) * FIELDS, np.int64)
         self._stack = np.zeros(STACK_SIZE, np.int64)
         self._body: Body | None = None
         self._stopped = (-1, 0)
+        self._has_raised = False
 
     def begin(self, body: Body) -> None:
         """Take a body; its counters go on from those of the one before."""
@@ -85,29 +95,54 @@ class Interpreter:
         self.state[at.X_LEFT] -= 1
 
     def _run(self, noted: IntArray) -> int:
-        assert self._body is not None  # `begin` comes first
         while True:
-            status = run(
-                self._body.records,
-                self._pool,
-                self._code,
-                self._memory,
-                self.state,
-                self._work,
-                self._trie,
-                self._found,
-                self._stack,
-                self._outbox.out,
-                self._outbox.box,
-                noted,
-            )
-            if status == at.ASK:
-                self._judge()
-            elif status == at.FULL:
+            try:
+                status = self._go_on(noted)
+                if status == at.ASK:
+                    self._judge()
+            except (ArithmeticError, LookupError, ValueError) as exc:
+                status = self._take_back(exc)
+            if status == at.FULL:
                 self._outbox.make_room()
-            else:
+            elif status not in (at.ASK, _RAISED):
                 return status
             self._bear()
+
+    def _go_on(self, noted: IntArray) -> int:
+        assert self._body is not None  # `begin` comes first
+        return run(
+            self._body.records,
+            self._pool,
+            self._code,
+            self._memory,
+            self.state,
+            self._work,
+            self._trie,
+            self._found,
+            self._stack,
+            self._outbox.out,
+            self._outbox.box,
+            noted,
+        )
+
+    def _take_back(self, exc: Exception) -> int:
+        """Undo what was written of the record at hand, and let it go the slow way.
+
+        BROKEN if not even its length can be read: then it was given up before, and raised again.
+        """
+        box, work = self._outbox.box, self._work
+        for i in range(int(work[at.W_OUTPUTS]) - 1, -1, -1):
+            row, used, count = (int(n) for n in work[at.W_UNDO_AT + 3 * i : at.W_UNDO_AT + 3 * i + 3])
+            box[row + S_USED], box[row + S_COUNT] = used, count
+        work[:] = self._blank  # what is known of the last record's headers may be half written
+        place = int(self.state[at.X_POS])
+        if not self._has_raised:
+            self._has_raised = True
+            _log.error("a bug in Penstock: the kernel raised %s; the record goes the slow way", exc)
+        if place == self.state[at.X_FORCED]:
+            return at.BROKEN
+        self.state[at.X_FORCED] = place
+        return _RAISED
 
     def _bear(self) -> None:
         """Count how often one record stops the loop; in the end it is not tried any more."""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event
 from time import monotonic
 from typing import Final
@@ -32,6 +33,7 @@ from penstock.errors import (
 )
 from penstock.pipeline.fused.feed import Feed
 from penstock.pipeline.fused.mark import Mark, read_belonging, read_run
+from penstock.pipeline.fused.narrowing import redo
 from penstock.pipeline.fused.outlet import Outlet, opened
 from penstock.pipeline.fused.same_topic import refuse_other_topic
 from penstock.pipeline.fused.work import TRANSACTION_SECONDS, Work
@@ -238,6 +240,8 @@ class _Run:
         self._moved = self._asked = self._kept = monotonic()
         self._open: float | None = None
         """When the first record came that is not committed yet."""
+        self._short_until: Offsets = {}
+        """How far it had come when a topic refused records."""
         self._more = f'{work.belonging.text},"run":"{run_id}"'
 
     def claim(self) -> None:
@@ -247,10 +251,48 @@ class _Run:
 
     def until(self, is_over: Callable[[Feed, float], bool]) -> None:
         """Turn until it is over; what was begun is committed."""
-        while not is_over(self._feed, monotonic() - self._moved):
-            self._turn()
-        self._commit()
+        is_committed = False
+        while not is_committed:
+            while not is_over(self._feed, monotonic() - self._moved):
+                self._is_done(self._turn)
+            is_committed = self._is_done(self._commit)
         self._beat()
+
+    def _is_done(self, step: Callable[[], None]) -> bool:
+        """Do a step; False if a batch was refused for the sake of its records: it goes back before that."""
+        try:
+            step()
+        except KafkaRefused:
+            if not self._outlet.was_refused:
+                raise
+            self._redo()
+            return False
+        return True
+
+    def _redo(self) -> None:
+        """Abort what is open, and do it again: in short transactions, or if this was one, by narrowing."""
+        self._outlet.restart()
+        reached, limits = dict(self._feed.reached), dict[int, int]()
+        if self._is_short:
+            for part, end in reached.items():
+                start, commit = self._done.get(part, 0), partial(self._commit_at, part)
+                if start < end:
+                    limits |= redo(self._work, self._cluster, self._outlet, part, start, end, commit)
+        else:
+            self._short_until = reached
+        self._feed.rewind({**dict.fromkeys(reached, 0), **self._done}, limits)
+        self._moved = monotonic()
+        self._open = None
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether it goes again over what was refused: then each turn is a transaction."""
+        return any(self._done.get(part, 0) < end for part, end in self._short_until.items())
+
+    def _commit_at(self, part: int, offset: int, counts: Mapping[str, int]) -> None:
+        self._outlet.commit({part: Mark(offset, offset, more=self._more)})
+        self._done[part] = offset
+        self._since.counts.update(counts)
 
     def _turn(self) -> None:
         moved, now = self._feed.poll(_TURN), monotonic()
@@ -260,9 +302,8 @@ class _Run:
         if self._feed.caught_up and moved:
             self._feed.flush()
         if now - self._kept >= _KEEPING:
-            self._done.clear()
-            self._commit()
-        elif self._open is not None and now - self._open >= self._patience:
+            self._commit(dict(self._feed.positions))
+        elif self._open is not None and (self._is_short or now - self._open >= self._patience):
             self._commit()
         if now - self._since.began >= _BEAT:
             self._beat()
@@ -274,8 +315,10 @@ class _Run:
     def _patience(self) -> float:
         return self._outlet.every if self._feed.caught_up else _LONGEST
 
-    def _commit(self) -> None:
-        moved = {part: at for part, at in self._feed.positions.items() if self._done.get(part) != at}
+    def _commit(self, moved: Offsets | None = None) -> None:
+        """Commit the partitions that moved, or those that are given."""
+        positions = self._feed.positions.items()
+        moved = moved or {part: at for part, at in positions if self._done.get(part) != at}
         if not moved:
             return
         self._feed.flush()

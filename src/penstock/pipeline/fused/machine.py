@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.pipeline.fused.bodies import Body, Skip, bodies_of, corrupt
 from penstock.pipeline.fused.interpreter import Interpreter
@@ -35,6 +35,7 @@ class Machine:
 
     `put` is given each batch as soon as it is full, and must be done with its bytes when it returns. With
     `shadow` one of so many records is also routed by the stage, and a difference is counted and logged.
+    `limits` are the bytes of a batch that targets were found to take, where that is less than their settings.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class Machine:
         pick: Pick | None = None,
         inflated: int = INFLATED,
         shadow: int = 0,
+        limits: Mapping[int, int] | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys((*COUNTERS, *_OWN_COUNTERS), 0))
         self._inflated = inflated
         self._slow_path = SlowPath(program, stage)
-        limits = [target.limit for target in program.targets]
-        self._outbox = Outbox(partitions, limits, put, batch_bytes=batch_bytes, pick=pick)
+        self._outbox = Outbox(
+            partitions, _limits(program, limits or {}), put, batch_bytes=batch_bytes, pick=pick
+        )
         self._interpreter = Interpreter(program, self._outbox)
         self._shadow = Shadow(program, self._slow_path, shadow, batch_bytes) if shadow else None
 
@@ -120,3 +123,9 @@ class Machine:
         for name, place in _COUNTED.items():
             self.counts[name] += int(state[place])
             state[place] = 0
+
+
+def _limits(program: Program, found: Mapping[int, int]) -> list[int | None]:
+    """Give the largest batch of each target, None if nothing is known."""
+    known = ((target.limit, found.get(number)) for number, target in enumerate(program.targets))
+    return [min((each for each in pair if each is not None), default=None) for pair in known]

@@ -42,7 +42,7 @@ from penstock.wire.kernels.routing.boxes import (
     slot_row,
 )
 
-__all__ = ["Outbox", "Output", "Pick", "Put", "record_bytes"]
+__all__ = ["Outbox", "Output", "Pick", "Put", "numbered", "record_bytes"]
 
 _MAX_SLOTS = 64
 _VARINT = 10
@@ -95,7 +95,7 @@ class Outbox:
         while (slot := slot_for(self.box, target, partition, size)) == NO_ROOM:
             self.make_room()
         at = slot_row(self.box, slot)
-        whole = as_array(_numbered(rest, int(self.box[at + S_COUNT])))
+        whole = as_array(numbered(rest, int(self.box[at + S_COUNT])))
         start = slot * int(self.box[B_SIZE]) + int(self.box[at + S_USED])
         self.out[start : start + len(whole)] = whole
         self.box[at + S_USED] += len(whole)
@@ -133,7 +133,7 @@ class Outbox:
         slot = int(self.box[self.box[B_HEAD + target * B_TARGET + B_WHERE] + partition])
         if slot >= 0:
             self._send(slot)
-        self._leave(target, partition, memoryview(_numbered(rest, 0)), 1)
+        self._leave(target, partition, memoryview(numbered(rest, 0)), 1)
 
     def _leave(self, target: int, partition: int, records: memoryview, count: int) -> None:
         now = time.time_ns() // 1_000_000
@@ -170,7 +170,8 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> by
     return b"".join(parts)
 
 
-def _numbered(rest: bytes, offset: int) -> bytes:
+def numbered(rest: bytes, offset: int) -> bytes:
+    """Write a record at its place in a batch, by what `record_bytes` gave."""
     body = b"\x00\x00" + _varint(offset) + rest
     return _varint(len(body)) + body
 

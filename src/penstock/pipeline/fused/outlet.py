@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
-from penstock.brokers.kafka_raw.producer import Producer
+from penstock.brokers.kafka_raw.producer import BatchRefusal, Producer
 from penstock.brokers.kafka_raw.transaction import TransactionalProducer
 from penstock.errors import PenstockError, ProducerFenced
 from penstock.pipeline.fused.mark import Mark
@@ -39,8 +39,18 @@ class Outlet(Protocol):
     def expired(self) -> bool:
         """Whether it was shut out in a transaction that took too long: perhaps nobody else has its name."""
 
+    @property
+    def was_refused(self) -> bool:
+        """Whether `put` or `commit` failed because a batch was refused for the sake of its records."""
+
     def put(self, output: Output) -> None:
         """Send records on their way."""
+
+    def offer(self, output: Output) -> BatchRefusal | None:
+        """Send records and wait for them; give why they were refused. Then only `restart` makes sense."""
+
+    def restart(self) -> None:
+        """Give up what was put since the last commit; what is put from now on begins anew."""
 
     def commit(self, marks: Mapping[int, Mark]) -> None:
         """Make everything that was put durable, and then or with it the marks, by partition."""
@@ -84,6 +94,22 @@ class Exact:
         self._begin()
         self._producer.send(self._topics[output.target], output.partition, output.body)
 
+    @property
+    def was_refused(self) -> bool:
+        """Whether the transaction has a batch that was refused for the sake of its records."""
+        return self._producer.was_refused
+
+    def offer(self, output: Output) -> BatchRefusal | None:
+        """Write inside the transaction, and wait."""
+        self._begin()
+        return self._producer.offer(self._topics[output.target], output.partition, output.body)
+
+    def restart(self) -> None:
+        """Abort the transaction; the next one has a new epoch, so that sequences begin anew (KIP-360)."""
+        if self._begun:
+            self._producer.abort()
+            self._begun = False
+
     def commit(self, marks: Mapping[int, Mark]) -> None:
         """Commit the marks with the output."""
         self._begin()
@@ -119,6 +145,7 @@ class Repeatable:
     expired = False
 
     def __init__(self, work: Work, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._topic = work.topic
         self._topics = [target.topic for target in work.program.targets]
         self._marks = GroupOffsets(cluster, work.group)
@@ -127,6 +154,20 @@ class Repeatable:
     def put(self, output: Output) -> None:
         """Write at once."""
         self._producer.send(self._topics[output.target], output.partition, output.body)
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether a batch was refused for the sake of its records."""
+        return self._producer.was_refused
+
+    def offer(self, output: Output) -> BatchRefusal | None:
+        """Write, and wait."""
+        return self._producer.offer(self._topics[output.target], output.partition, output.body)
+
+    def restart(self) -> None:
+        """Go on with a new producer: what the old one wrote stays, and is written again."""
+        self._producer.settle()
+        self._producer = Producer(self._cluster)
 
     def commit(self, marks: Mapping[int, Mark]) -> None:
         """Wait for all acknowledgments, then commit the marks."""

@@ -158,7 +158,7 @@ def _route(writer: Assembler, route: StageRoute, numbers: Mapping[tuple[int, str
     row |= {at.R_TARGETS: len(writer.code), at.R_TARGET_COUNT: len(route.targets)}
     for target in route.targets:
         limit = -1 if target.limit is None else target.limit
-        writer.code += [numbers[target.sink, target.topic], limit]
+        writer.code += [numbers[target.sink, target.topic], limit, 0 if target.compacted else -1]
     return row
 
 

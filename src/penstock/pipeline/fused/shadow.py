@@ -17,7 +17,6 @@ from penstock.record import KafkaRecord
 from penstock.wire import routing_layout as at
 from penstock.wire.buffer import as_array
 from penstock.wire.kernels import IntArray
-from penstock.wire.kernels.records import F_OFFSET, FIELDS, locate_records
 
 __all__ = ["Shadow"]
 
@@ -54,7 +53,7 @@ class Shadow:
             counts.update(n_shadow=1, n_different=int(differs))
             if differs:
                 # Where it is, and nothing of what it holds.
-                at_offset = _offset(body, start)
+                at_offset = int(body.offsets(np.array([start], np.int64))[0])
                 _log.error("kernel and stage differ: %s-%d at %d", place.topic, place.partition, at_offset)
         return counts
 
@@ -81,9 +80,3 @@ def _records(output: Output) -> Iterator[KafkaRecord]:
     body = Body.whole(as_array(bytes(output.body.records)), output.body.count)
     for row in body.arrow(body.starts(), "", output.partition).to_pylist():
         yield record_of(row)
-
-
-def _offset(body: Body, start: int) -> int:
-    fields = np.empty(FIELDS, np.int64)
-    locate_records(body.records, np.array([start], np.int64), fields)
-    return body.base_offset + int(fields[F_OFFSET])

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.pipeline.fused.bodies import Body
 from penstock.pipeline.fused.program import Program
 from penstock.pipeline.outgoing import COUNTERS
-from penstock.pipeline.stage import Stage
+from penstock.pipeline.stage import Refused, Stage
 from penstock.record import KafkaRecord
 from penstock.wire.kernels import IntArray
 
@@ -38,12 +38,15 @@ class SlowPath:
         self._numbers = {(target.sink, target.topic): n for n, target in enumerate(program.targets)}
 
     def written(
-        self, rows: Sequence[tuple[Body, IntArray]], place: Place
+        self, rows: Sequence[tuple[Body, IntArray]], place: Place, refused: Refused | None = None
     ) -> tuple[list[list[Written]], Counter[str]]:
-        """Give what each record becomes, body by body in the order of their starts, and what was counted."""
+        """Give what each record becomes, body by body in the order of their starts, and what was counted.
+
+        What a topic has `refused` becomes a dead letter.
+        """
         batches = [body.arrow(starts, place.topic, place.partition) for body, starts in rows]
         (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-        outgoing = self._stage.route(batch, now=place.now)
+        outgoing = self._stage.route(batch, now=place.now, refused=refused)
         found: list[list[Written]] = [[] for _ in range(batch.num_rows)]
         *written, counted = outgoing.batch().to_pylist()
         for row, record in zip(outgoing.places(), written, strict=True):

@@ -1,16 +1,17 @@
 """A topic as a stream of ranges, for Spark: it plans and remembers offsets, and sees no record.
 
 Offsets look as those of Spark's Kafka source, `{topic: {partition: offset}}`, so both can go on from one
-checkpoint. Planning runs in small processes beside the driver, which must not import a kernel. A task that
-reads its ranges does them: the rows that come out are counts, and no second worker waits behind it.
+checkpoint. Planning runs in the driver, which must not import a kernel. A task that reads its ranges does
+them: the rows that come out are counts, and no second worker waits behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.cluster import Cluster
@@ -19,12 +20,8 @@ from penstock.brokers.kafka_raw.topic_offsets import latest
 from penstock.errors import JobFailed
 from penstock.pipeline.fused.same_topic import refuse_other_topic
 from penstock.pipeline.fused.spans import Span, admitted, grouped, spans_of
-from penstock.pipeline.fused.work import COUNTED_DDL
 
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSource, DataSourceStreamReader
-
-__all__ = ["Planner", "source_class"]
+__all__ = ["Planner"]
 
 _GROWTH: Final = 10.0
 """How often it is asked whether the topic has more partitions."""
@@ -35,21 +32,42 @@ SHRUNK_SECONDS: Final = 60.0
 _Json = dict[str, dict[str, int]]
 
 
+_SHORTEST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.25
+"""Seconds between two questions whether records have come; longer and longer while none do."""
+
+_LONGEST_WAIT: Final = 10.0
+"""Seconds after which Spark hears that nothing has come, so that it can tell that the query is idle."""
+
+_STOP_SECONDS: Final = 2.0
+"""For a broker that is away, from when the end was asked for."""
+
+
 @dataclass(slots=True)
 class Planner:
-    """Says where a topic ends, over a connection that stays open."""
+    """Says where a topic ends, over a connection that stays open.
+
+    Spark's threads call it, one call at a time; `release` may be called by any other.
+    """
 
     settings: Settings
     topic: str
     begin: Offsets
     """Where the query began: Spark does not note it before its first batch is done."""
     limit: int
-    """Offsets of one batch at most, if Spark does not say otherwise."""
-    workers: int
-    """Into how many parts a batch is shared out."""
+    """Offsets of one batch at most."""
+    workers: Callable[[], int]
+    """Into how many parts a batch is shared out, asked for each batch."""
     topic_id: str | None = None
     """The id of the topic that the offsets are of; None if the cluster has no ids."""
+    idle_at: float = 0.0
+    """When the topic last had nothing new; 0 if it never had."""
+    _released: Event = field(default_factory=Event)
     _target: Offsets | None = None
+    _known: Offsets | None = None
+    """The end of the topic, as it was told last."""
+    _just_came: bool = False
+    """Whether what is known was told a moment ago, by a wait that it ended."""
     _cluster: Cluster | None = None
     _looked: float = 0.0
     _short_since: float | None = None
@@ -59,23 +77,48 @@ class Planner:
         """Give where the first batch begins."""
         return self._json(self.begin)
 
-    def end(self) -> _Json:
-        """Give its end, for who reads what is committed."""
-        return self._json(self._latest())
+    def end(self) -> _Json | None:
+        """Give its end as it was told last, for who reads what is committed."""
+        return None if self._known is None else self._json(self._known)
 
     def freeze(self) -> None:
         """Take the end of now for the end of all."""
         self._target = self._latest()
 
-    def plan(self, start: _Json, limit: int | None) -> _Json:
-        """Say where the next batch ends."""
+    def release(self) -> None:
+        """Do not wait any more: the end was asked for."""
+        self._released.set()
+
+    def plan(self, start: _Json) -> _Json:
+        """Say where the next batch ends.
+
+        If there is nothing it waits, but a batch does not begin with the end of a wait: Spark would count the
+        wait as the duration of the batch. It asks again at once.
+        """
         begin, latest = self._read(start), self._latest()
-        has_more = any(last > begin.get(part, 0) for part, last in latest.items())
+        has_more = self._is_behind(begin, latest)
         if has_more or self._has_shrunk(begin, latest):
             # A batch that is planned on the offsets of another topic would skip records. An idle query, which
-            # plans many times a second, asks nobody.
+            # asks several times a second, asks only for the end.
             refuse_other_topic(self._open(), self.topic, self.topic_id)
-        return self._json(admitted(begin, latest, limit))
+        if not has_more and self._target is None:
+            self._wait(begin)
+            return start
+        return self._json(admitted(begin, latest, self.limit))
+
+    def _wait(self, begin: Offsets) -> None:
+        """Wait until something has come, for a while."""
+        now = self.idle_at = monotonic()
+        end, pause = now + _LONGEST_WAIT, _SHORTEST_PAUSE
+        while now < end and not self._released.wait(pause):
+            if self._is_behind(begin, self._latest()):
+                self._just_came = True
+                return
+            now = self.idle_at = monotonic()
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _is_behind(self, begin: Offsets, latest: Offsets) -> bool:
+        return any(last > begin.get(part, 0) for part, last in latest.items())
 
     def _has_shrunk(self, begin: Offsets, latest: Offsets) -> bool:
         """Tell whether the topic ends before the next batch begins, at most once a second.
@@ -105,7 +148,7 @@ class Planner:
 
     def shares(self, start: _Json, end: _Json) -> list[Sequence[Span]]:
         """Share a batch out."""
-        return grouped(spans_of(self._read(start), self._read(end)), self.workers)
+        return grouped(spans_of(self._read(start), self._read(end)), max(1, self.workers()))
 
     def close(self) -> None:
         """Close the connection."""
@@ -116,15 +159,20 @@ class Planner:
     def _latest(self) -> Offsets:
         if self._target is not None:
             return self._target
+        if self._just_came and self._known is not None:
+            self._just_came = False
+            return self._known
         cluster, now = self._open(), monotonic()
         if now - self._looked > _GROWTH:
             self._looked = now
             cluster.partitions(self.topic, refresh=True)
-        return latest(cluster, self.topic, read_committed=True)
+        self._known = latest(cluster, self.topic, read_committed=True)
+        return self._known
 
     def _open(self) -> Cluster:
         if self._cluster is None:
-            self._cluster = Cluster(self.settings)
+            settings = replace(self.settings, stop_timeout=_STOP_SECONDS)
+            self._cluster = Cluster(settings, stop=self._released)
         return self._cluster
 
     def _json(self, offsets: Offsets) -> _Json:
@@ -132,61 +180,3 @@ class Planner:
 
     def _read(self, found: Mapping[str, Any]) -> Offsets:
         return {int(part): int(offset) for part, offset in found.get(self.topic, {}).items()}
-
-
-def source_class(name: str, planner: Planner, packed: bytes) -> type[DataSource]:
-    """Make the class that Spark asks for under a name; it travels by value, planner and packed work inside.
-
-    Options would be shown in plans, so nothing is given by options.
-    """
-    from pyspark.sql.datasource import DataSource
-
-    reader = _reader_class(planner, packed)
-
-    class Ranges(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-        def schema(self) -> str:
-            return COUNTED_DDL
-
-        def streamReader(self, schema: object) -> DataSourceStreamReader:
-            return reader()
-
-    return Ranges
-
-
-def _reader_class(planner: Planner, packed: bytes) -> type[DataSourceStreamReader]:
-    from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-    from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-
-    class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-        def initialOffset(self) -> _Json:
-            return planner.start()
-
-        def getDefaultReadLimit(self) -> ReadLimit:
-            return ReadMaxRows(planner.limit)
-
-        def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:
-            return planner.plan(start, getattr(limit, "max_rows", None))
-
-        def reportLatestOffset(self) -> _Json:
-            return planner.end()
-
-        def prepareForTriggerAvailableNow(self) -> None:
-            planner.freeze()
-
-        def partitions(self, start: _Json, end: _Json) -> Sequence[InputPartition]:
-            return [InputPartition(tuple(share)) for share in planner.shares(start, end)]
-
-        def read(self, partition: InputPartition) -> Iterator[tuple[int, ...]]:
-            # Only here are kernels needed.
-            from penstock.pipeline.fused.task import counted
-
-            yield counted(packed, partition.value)
-
-        def stop(self) -> None:
-            planner.close()
-
-    return Reader

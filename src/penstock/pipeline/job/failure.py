@@ -10,7 +10,7 @@ from penstock.config import MASK, Secret
 from penstock.contract.credentials import Client, Connection, options
 from penstock.errors import JobFailed
 
-__all__ = ["failure", "is_away", "is_late_worker"]
+__all__ = ["as_away", "failure", "is_away", "is_late_worker", "may_be_away"]
 
 _MOST_TEXT: Final = 2000
 
@@ -18,6 +18,9 @@ _LATE: Final = r"failed to connect back|waiting for the Python worker to connect
 """Spark gives a Python process that it starts ten seconds, and has no setting for it."""
 
 _AWAY: Final = "a cluster did not answer in time"
+_REFUSED: Final = "a cluster did not accept our credentials"
+_NEXT_AWAY: Final = "start it, then run again: the checkpoint knows where to go on; penstock doctor"
+_NO_TOPIC: Final = "a topic is not there any more"
 
 _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     (
@@ -32,12 +35,13 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     ),
     (
         r"UnknownTopicOrPartition|not present in metadata|UNKNOWN_TOPIC_OR_PARTITION",
-        "a topic is not there any more",
+        _NO_TOPIC,
         "penstock plan shows what is missing, penstock apply makes it",
     ),
     (
-        r"(?:Sasl|Ssl)?Authentication(?:Exception)?: |SslAuthenticationException|SaslAuthenticationException",
-        "a cluster did not accept our credentials",
+        r"(?:Sasl|Ssl)?Authentication(?:Exception)?: |SslAuthenticationException|SaslAuthenticationException"
+        r"|refuses a password that worked before",
+        _REFUSED,
         "correct the credentials of this server in the context",
     ),
     (
@@ -58,7 +62,7 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     (
         r"TimeoutException|DisconnectException|NetworkException|errors\.Unreachable",
         _AWAY,
-        "start it, then run again: the checkpoint knows where to go on; penstock doctor",
+        _NEXT_AWAY,
     ),
 )
 _DEFAULT: Final = ("the job stopped", "run again: the checkpoint knows where to go on")
@@ -71,9 +75,28 @@ def is_late_worker(exc: Exception) -> bool:
     return re.search(_LATE, str(exc)) is not None
 
 
-def is_away(failed: JobFailed) -> bool:
-    """Say whether a query failed because a cluster was away for longer than its tasks wait."""
+def is_away(failed: JobFailed, connections: Mapping[str, Connection]) -> bool:
+    """Say whether a query failed because a cluster was away for longer than its tasks wait.
+
+    Or refused a password that comes from a file: it is being changed, and a query that starts reads it again.
+    """
+    if failed.what == _REFUSED:
+        given = (each.security.password or each.security.token for each in connections.values())
+        return any(secret is not None and secret.changes for secret in given)
     return failed.what == _AWAY
+
+
+def may_be_away(failed: JobFailed) -> bool:
+    """Say whether a query failed because of a topic that is not there, or whose cluster did not answer.
+
+    A Kafka producer without metadata cannot tell the two apart: it says "not present in metadata" of both.
+    """
+    return failed.what == _NO_TOPIC
+
+
+def as_away(failed: JobFailed) -> JobFailed:
+    """Return the same failure, said of a cluster that was away."""
+    return JobFailed(_AWAY, where=failed.where, why=failed.why, next=_NEXT_AWAY)
 
 
 def failure(exc: Exception, name: str, connections: Mapping[str, Connection]) -> JobFailed:

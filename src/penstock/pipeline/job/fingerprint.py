@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from penstock.brokers.kafka_offsets import Offsets
@@ -65,6 +66,8 @@ class Fingerprint:
     """The name under which the fused engine keeps its marks; it is new with each new checkpoint."""
     begin: Mapping[str, int] = field(default_factory=dict)
     """Where each partition began for the fused engine: a first batch that is repeated begins there again."""
+    created: Mapping[str, str] = field(default_factory=dict)
+    """When each partition of a topic on Pulsar was created; empty on Kafka and in files of older versions."""
     exactly_once: bool | None = None
     """Whether it was last used by a job that delivers exactly once; None in files of older versions."""
 
@@ -76,6 +79,7 @@ class Fingerprint:
         cluster_id: str | None,
         topic_id: str | None,
         partitions: int,
+        created: Mapping[int, str] = MappingProxyType({}),
         query: Query | None = None,
         exactly_once: bool | None = None,
     ) -> Fingerprint:
@@ -85,6 +89,7 @@ class Fingerprint:
             cluster_id=cluster_id,
             topic_id=topic_id,
             partitions=partitions,
+            created={str(part): time for part, time in created.items()},
             operations=tuple(sorted({route.receive.id for route in source.routes})),
             routes={route.name: _hash(route) for route in source.routes},
             query=query.name if query else "",
@@ -141,6 +146,17 @@ def _remade(old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
         )
 
 
+def _recreated(old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
+    # The id of a topic that Pulsar's own tools have created is computed from its name, and stays the same.
+    for part in sorted(old.created.keys() & new.created.keys(), key=int):
+        was, now = old.created[part], new.created[part]
+        if was != now:
+            yield Change(
+                f"the topic was deleted and made again: its partition {part} was created {was}, now {now}",
+                fatal=True,
+            )
+
+
 def _shrunk(old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
     # Kafka cannot take partitions away: it is another topic, on a cluster that has no ids for them.
     if new.partitions < old.partitions:
@@ -163,6 +179,7 @@ _RULES: Final[Sequence[_Rule]] = (
     _differs("engine", "it was written by the {was} engine, now it is {now}"),
     _other_cluster,
     _remade,
+    _recreated,
     _shrunk,
     _routes,
 )

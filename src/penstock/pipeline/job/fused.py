@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_offsets import Offsets
@@ -13,16 +16,18 @@ from penstock.errors import PipelineError
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.fused.mark import Belonging, Owner
 from penstock.pipeline.fused.program import Program, program_of
-from penstock.pipeline.fused.source import Planner, source_class
-from penstock.pipeline.fused.work import COUNTED, Work
+from penstock.pipeline.fused.source import Planner
+from penstock.pipeline.fused.spans import Span
+from penstock.pipeline.fused.work import COUNTED, COUNTED_DDL, Work
 from penstock.pipeline.job.options import JobOptions
+from penstock.pipeline.spark.stream import planned_stream
 from penstock.pipeline.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["counted", "new_query", "work_of"]
+__all__ = ["counted", "new_query", "planner_of", "work_of"]
 
 _MARKER: Final = 78
 """The size of a batch with one control record (KIP-98): 61 for the batch, 17 for the record."""
@@ -66,7 +71,7 @@ def work_of(
     return Work(
         program=program,
         stage=stage,
-        settings=reached,
+        settings=replace(reached, proven=True),
         topic=source.topic,
         group=group,
         on_data_loss=on_data_loss,
@@ -88,23 +93,31 @@ def _require_room_for_markers(program: Program) -> None:
             )
 
 
-def counted(
-    spark: SparkSession, work: Work, settings: JobOptions, *, name: str, begin: Offsets
-) -> DataStreamWriter:
-    """Give the query whose rows are counts, observed under the name; nothing is left for a sink to write."""
-    from pyspark.sql import functions as F
-
-    planner = Planner(
+def planner_of(spark: SparkSession, work: Work, settings: JobOptions, begin: Offsets) -> Planner:
+    """Give what plans the batches of a source; tasks are as many as the cluster has room for at that time."""
+    context = spark.sparkContext
+    return Planner(
         settings=work.settings,
         topic=work.topic,
         begin=begin,
         limit=settings.max_offsets,
-        workers=spark.sparkContext.defaultParallelism,
+        workers=lambda: context.defaultParallelism,
         topic_id=work.belonging.topic_id,
     )
-    form = f"penstock_{uuid.uuid4().hex[:12]}"
-    spark.dataSource.register(source_class(form, planner, work.packed()))
-    counts = spark.readStream.format(form).load()
+
+
+def counted(spark: SparkSession, work: Work, planner: Planner, *, name: str) -> DataStreamWriter:
+    """Give the query whose rows are counts, observed under the name; nothing is left for a sink to write."""
+    from pyspark.sql import functions as F
+
+    counts = planned_stream(spark, name, COUNTED_DDL, planner, partial(_counts, work.packed()))
     return counts.observe(name, *(F.sum(column).alias(column) for column in COUNTED)).writeStream.format(
         "noop"
     )
+
+
+def _counts(packed: bytes, spans: Sequence[Span]) -> Iterator[tuple[int, ...]]:
+    # Only in a task are kernels needed.
+    from penstock.pipeline.fused.task import counted
+
+    yield counted(packed, spans)

@@ -14,7 +14,7 @@ from penstock.brokers.kafka_offsets import KafkaOffsets, Offsets
 from penstock.brokers.outage import REMIND_SECONDS, OutageLog
 from penstock.contract.kafka import KafkaOperation
 from penstock.contract.schema import Schema
-from penstock.errors import ClusterError, MissingExtra, PipelineError, UsageError
+from penstock.errors import MissingExtra, PenstockError, PipelineError, UsageError
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
 
@@ -122,7 +122,7 @@ class Committer:
     def _committed(self, offsets: Offsets) -> bool:
         try:
             self._admin.commit(self.group, self._topic, offsets)
-        except ClusterError as exc:
+        except PenstockError as exc:  # also ConfigError: certificates that are just being written
             self._outage.failed(exc)
             return False
         self._outage.worked()

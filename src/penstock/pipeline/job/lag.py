@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.brokers.kafka_offsets import KafkaOffsets, Offsets
 from penstock.brokers.outage import OutageLog
-from penstock.errors import ClusterError
+from penstock.errors import PenstockError
 from penstock.pipeline.job.offsets import behind
 
 __all__ = ["LagMonitor"]
@@ -53,7 +53,7 @@ class LagMonitor:
         while not self._closed.wait(self._period):
             try:
                 latest = self._client.latest(self._topic)
-            except ClusterError as exc:
+            except PenstockError as exc:
                 if self._outage is not None:
                     self._outage.failed(exc)
                 continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock.brokers.kafka_offsets import Offsets
-from penstock.errors import CheckpointMismatch, JobFailed, UsageError
+from penstock.errors import CheckpointMismatch, ClusterError, JobFailed, UsageError
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.functions.build import check_functions
@@ -28,7 +28,7 @@ from penstock.pipeline.job.groups import group_of
 from penstock.pipeline.job.offsets import gap
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.sinks import Delivery, delivery_of
-from penstock.pipeline.job.survey import Clusters, Survey, beyond_end, settled, survey
+from penstock.pipeline.job.survey import Clusters, Survey, beyond_end, creation, settled, survey
 from penstock.pipeline.stage import Stage
 from penstock.pipeline.typed.schemas import Schemas
 
@@ -83,7 +83,11 @@ def prepare(pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> tup
         )
     for each in prepared:
         fingerprint = _fingerprint(each.source, each.survey, each.query, exactly_once=each.exactly_once)
-        write_fingerprint(each.checkpoint.fingerprint, fingerprint)
+        path = each.checkpoint.fingerprint
+        if each.checkpoint.exists and (old := read_fingerprint(path)) is not None:
+            # What could not be seen this time is compared the next time.
+            fingerprint = replace(fingerprint, created={**old.created, **fingerprint.created})
+        write_fingerprint(path, fingerprint)
     return prepared
 
 
@@ -110,10 +114,11 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
     stage = stage_of(source, pipeline, schemas)
     engine = chosen(settings.engine or pipeline.engine, source, pipeline)
     check_functions(stage)
-    found = survey(source, stage, clusters)
+    found, unseen = _with_creation(survey(source, stage, clusters), source, pipeline)
     stage = settled(stage, found, len(source.servers))
     checkpoint = Checkpoint(folder=Path(pipeline.checkpoint).absolute() / source.name)
-    notes = (*_compare(source, found, checkpoint, settings, clusters), *_without_group(source, group))
+    compared = _compare(source, found, checkpoint, settings, clusters)
+    notes = (*compared, *_without_group(source, group), *unseen)
     query, policy = _query(source, checkpoint, found, engine), settings.on_data_loss or pipeline.on_data_loss
     position = _position(source, checkpoint, query, clusters)
     lost = gap(position, found.earliest)
@@ -141,6 +146,15 @@ def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters:
         lost=0 if work else lost,
         notes=notes,
     )
+
+
+def _with_creation(found: Survey, source: Source, pipeline: Pipeline) -> tuple[Survey, tuple[str, ...]]:
+    """Add when the topic was created, or a note why that is not known: it can be read all the same."""
+    try:
+        return replace(found, created=creation(source, pipeline)), ()
+    except ClusterError as exc:
+        why = f"{source.name}: whether the topic is made again later cannot be seen: {exc.what}"
+        return found, (why,)
 
 
 def refuse_gap(lost: int, topic: str, where: str) -> None:
@@ -199,6 +213,7 @@ def _fingerprint(
         cluster_id=found.cluster_id,
         topic_id=found.topic_id,
         partitions=len(found.latest),
+        created=found.created,
         query=query,
         exactly_once=exactly_once,
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.pipeline.frames.conditions import with_conditions
-from penstock.pipeline.job.fused import counted
+from penstock.pipeline.fused.source import Planner
+from penstock.pipeline.job.fused import counted, planner_of
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared
 from penstock.pipeline.job.sinks import sink_options, write_batches, write_stream
@@ -17,24 +20,63 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["WAITING", "ended", "finish", "start_query"]
+__all__ = ["RunningQuery", "ended", "finish", "start_query"]
 
-WAITING: Final = "Waiting for data"
+_WAITING: Final = "Waiting for data"
 """What Spark says of a query that has looked and found nothing new."""
+_JUST_NOW: Final = 1.0
 _TERMINATED: Final = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
 
 
-def start_query(spark: SparkSession, prepared: Prepared, settings: JobOptions) -> StreamingQuery:
+@dataclass(frozen=True, slots=True)
+class RunningQuery:
+    """A query of Spark, and what plans it in this process if anything does."""
+
+    query: StreamingQuery
+    planner: Planner | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The id of this run, as events of Spark name it."""
+        return str(self.query.runId)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not ended."""
+        return self.query.isActive
+
+    @property
+    def has_data(self) -> bool:
+        """Whether a batch runs or is about to."""
+        return bool(self.query.status["isDataAvailable"])
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has asked its cluster just now, and nothing new was there."""
+        if self.planner is not None:
+            return monotonic() - self.planner.idle_at < _JUST_NOW
+        return str(self.query.status["message"]).startswith(_WAITING)
+
+    def stop(self) -> None:
+        """End it at once; the batch that runs is repeated by the next run."""
+        if self.planner is not None:
+            # Java waits for the thread of the query, which may wait for the planner.
+            self.planner.release()
+        self.query.stop()
+
+
+def start_query(spark: SparkSession, prepared: Prepared, settings: JobOptions) -> RunningQuery:
     """Start reading a source, from its checkpoint if it has one."""
-    source = prepared.source
+    source, planner = prepared.source, None
     if prepared.work is None or prepared.query is None:
         writer = _by_columns(spark, prepared, settings)
     else:
-        writer = counted(spark, prepared.work, settings, name=source.name, begin=prepared.query.begin)
+        planner = planner_of(spark, prepared.work, settings, prepared.query.begin)
+        writer = counted(spark, prepared.work, planner, name=source.name)
     writer = writer.queryName(source.name).option("checkpointLocation", str(prepared.checkpoint.folder))
     if settings.once:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime="0 seconds").start()
+        return RunningQuery(writer.trigger(availableNow=True).start(), planner)
+    return RunningQuery(writer.trigger(processingTime="0 seconds").start(), planner)
 
 
 def _by_columns(spark: SparkSession, prepared: Prepared, settings: JobOptions) -> DataStreamWriter:
@@ -64,7 +106,7 @@ def _staged(records: DataFrame, stage: Stage, name: str) -> DataFrame:
     )
 
 
-def finish(query: StreamingQuery) -> bool:
+def finish(running: RunningQuery) -> bool:
     """Ask a query to end when the batch that runs is written; False: not now, ask again soon.
 
     `StreamingQuery.stop` would cancel that batch, which the next run then repeats. Spark looks at the state
@@ -73,33 +115,36 @@ def finish(query: StreamingQuery) -> bool:
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
+    if running.planner is not None:
+        running.planner.release()
     try:
-        running = query._jsq.streamingQuery()
-        if not _may_end(running, query.status["message"]):
+        java = running.query._jsq.streamingQuery()
+        if not _may_end(java, running.query.status["message"]):
             return False
         jvm: Any = SparkContext._jvm
         terminated = jvm.java.lang.Class.forName(_TERMINATED).getField("MODULE$").get(None)
-        running.state().set(terminated)
+        java.state().set(terminated)
     except (Py4JError, AttributeError, TypeError):
-        query.stop()
+        running.stop()
     return True
 
 
 def _may_end(running: Any, message: str) -> bool:
     """Say whether the state may be set: a batch that finds itself ended after its planning is interrupted."""
-    if message.startswith(WAITING):
+    if message.startswith(_WAITING):
         return True
     batch = running.getLatestExecutionContext()
     planned, committed = (batch.getDuration(step).isDefined() for step in ("queryPlanning", "commitOffsets"))
     return planned and not committed
 
 
-def ended(query: StreamingQuery, seconds: float) -> bool:
+def ended(running: RunningQuery, seconds: float) -> bool:
     """Wait so long for the end of a query; raises what it failed of.
 
     After `finish` Spark calls a query inactive while its last batch is still being written, so the thread of
     the query is asked too.
     """
+    query = running.query
     if not query.awaitTermination(seconds):  # type: ignore[arg-type]
         return False
     return not query._jsq.streamingQuery().queryExecutionThread().isAlive()

@@ -14,12 +14,21 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.outage import REMIND_SECONDS, OutageLog
-from penstock.errors import ClusterError, JobFailed, PipelineError, UnknownSchemas, Unreachable
+from penstock.errors import (
+    AccessDenied,
+    ClusterError,
+    JobFailed,
+    PenstockError,
+    PipelineError,
+    TlsFailed,
+    UnknownSchemas,
+    Unreachable,
+)
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.job.checkpoint import locked
 from penstock.pipeline.job.choice import COLUMNS, FUSED
-from penstock.pipeline.job.failure import failure, is_away, is_late_worker
+from penstock.pipeline.job.failure import as_away, failure, is_away, is_late_worker, may_be_away
 from penstock.pipeline.job.gateways import Gateways
 from penstock.pipeline.job.groups import Committer
 from penstock.pipeline.job.lag import LagMonitor
@@ -27,14 +36,13 @@ from penstock.pipeline.job.offsets import advanced, gap
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared, prepare, refreshed
 from penstock.pipeline.job.progress import Progress, listener
-from penstock.pipeline.job.query import WAITING, ended, finish, start_query
-from penstock.pipeline.job.survey import Clusters
+from penstock.pipeline.job.query import RunningQuery, ended, finish, start_query
+from penstock.pipeline.job.survey import Clusters, survey
 from penstock.pipeline.job.watcher import Watcher
 from penstock.pipeline.session import java_has_ended
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Job", "Planned", "Totals"]
 
@@ -258,7 +266,7 @@ class Job:
             self._note_nothing_new(name, each.source.topic, where, is_empty=each.survey.is_empty)
 
     def _run(self, spark: SparkSession) -> None:
-        queries: dict[str, StreamingQuery] = {}
+        queries: dict[str, RunningQuery] = {}
         self._busy = monotonic()
         try:
             for name in self._prepared:
@@ -270,7 +278,7 @@ class Job:
         finally:
             for query in queries.values():
                 with _unless_java_ended():
-                    if query.isActive:
+                    if query.is_active:
                         query.stop()
 
     @contextmanager
@@ -290,7 +298,7 @@ class Job:
                 ) from exc
             self._note("Spark's Java got the signal too: the batch that ran is repeated by the next run")
 
-    def _start(self, spark: SparkSession, name: str) -> StreamingQuery | None:
+    def _start(self, spark: SparkSession, name: str) -> RunningQuery | None:
         """Start the query of a source; None: the end was asked for before its Python came up."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -308,7 +316,7 @@ class Job:
 
     # While it runs
 
-    def _watch(self, spark: SparkSession, queries: dict[str, StreamingQuery]) -> None:
+    def _watch(self, spark: SparkSession, queries: dict[str, RunningQuery]) -> None:
         open_queries = dict(queries)
         going_on, ending, failed = set(queries), False, None
         while open_queries:
@@ -317,7 +325,9 @@ class Job:
                 done, problem = self._ended_with(name, query)
                 if not done:
                     continue
-                again = self._start(spark, name) if self._goes_on_after(name, problem) else None
+                # Once a source has failed for good, none is started again: the job is about to end.
+                goes_on = failed is None and self._goes_on_after(name, problem)
+                again = self._start(spark, name) if goes_on else None
                 if again is not None:
                     open_queries[name] = queries[name] = again
                     going_on.add(name)
@@ -330,11 +340,11 @@ class Job:
                     self._note("ending when the batch that runs is written; a second signal ends at once")
             if ending:
                 going_on = {name for name in going_on & set(open_queries) if not finish(open_queries[name])}
-        self._hear_last({str(query.runId) for query in queries.values()})
+        self._hear_last({query.run_id for query in queries.values()})
         if failed is not None:
             raise failed
 
-    def _ended_with(self, name: str, query: StreamingQuery) -> tuple[bool, PipelineError | None]:
+    def _ended_with(self, name: str, query: RunningQuery) -> tuple[bool, PipelineError | None]:
         """Say whether a query has ended, and of what; after UnknownSchemas, looked up, it can start again."""
         from pyspark.errors import PySparkException
 
@@ -345,15 +355,32 @@ class Job:
             try:
                 if self._prepared[name].schemas.learn(str(exc)):
                     return True, None if self._stop.is_set() else UnknownSchemas(name, ())
-            except Unreachable as away:
-                if not is_daemon:
+            except ClusterError as away:
+                # A registry answers with an error of the server while its own store is away.
+                if not is_daemon or isinstance(away, (AccessDenied, TlsFailed)):
                     raise
-                what = "the schema registry did not answer"
+                silent = isinstance(away, Unreachable)
+                what = f"the schema registry {'did not answer' if silent else 'gave no schema'}"
                 return True, _Away(JobFailed(what, where=away.where, why=away.what, next=away.next))
-            problem = failure(exc, name, self._prepared[name].source.connections)
+            connections = self._prepared[name].source.connections
+            problem = failure(exc, name, connections)
             if is_late_worker(exc):
                 return True, _LateWorker(problem)
-            return True, _Away(problem) if is_daemon and is_away(problem) else problem
+            if is_daemon and may_be_away(problem) and self._has_topics(name):
+                problem = as_away(problem)
+            return True, _Away(problem) if is_daemon and is_away(problem, connections) else problem
+
+    def _has_topics(self, name: str) -> bool:
+        """Say whether the topics of a source are there, as far as its clusters answer."""
+        each = self._prepared[name]
+        try:
+            survey(each.source, each.stage, self._clusters)
+        except ClusterError as exc:
+            _log.debug("%s: whether its topics are there is not known: %s", name, exc)
+            return isinstance(exc, Unreachable)
+        except PipelineError:
+            return False
+        return True
 
     def _failure_of(self, problem: PipelineError | None) -> PipelineError | None:
         """Give what ends the job; a query that could start again is no failure if the end was asked for."""
@@ -389,16 +416,15 @@ class Job:
         )
         return not self._stop.wait(min(2.0 ** self._late[name], _LONGEST_PAUSE))
 
-    def _idle(self, queries: Mapping[str, StreamingQuery]) -> bool:
+    def _idle(self, queries: Mapping[str, RunningQuery]) -> bool:
         """Say whether nothing has come for long enough."""
         if self.options.until_idle is None:
             return False
         now = monotonic()
         for name, query in queries.items():
-            status = query.status
-            if status["isDataAvailable"]:
+            if query.has_data:
                 self._busy = now
-            elif status["message"].startswith(WAITING):
+            elif query.is_waiting:
                 self._waited[name] = now
         # A query that has not even asked the broker for new records, or gets no answer, is not idle.
         asked = min((self._waited.get(name, 0.0) for name in queries), default=now)
@@ -456,7 +482,7 @@ class Job:
         try:
             receive = each.source.receive
             earliest = self._clusters.client(receive.server, receive.connection).earliest(each.source.topic)
-        except ClusterError as exc:
+        except PenstockError as exc:
             _log.warning("whether records of %s are gone is not known: %s", each.source.topic, exc)
             return 0
         self._earliest[progress.source] = earliest

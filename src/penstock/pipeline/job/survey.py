@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from penstock.brokers.conditions import Condition, made
 from penstock.brokers.kafka_offsets import KafkaOffsets, Offsets
+from penstock.contract.clusters import ContractClusters
 from penstock.contract.credentials import Client, Connection, options, reveal
 from penstock.errors import ClusterError, PipelineError
 from penstock.pipeline.assembly import Source
+from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.functions.invoker import FunctionInvoker
 from penstock.pipeline.job.fingerprint import Change, beyond
 from penstock.pipeline.ports import Invoker, Target
+from penstock.pipeline.pulsar import PULSAR
 from penstock.pipeline.stage import Stage
 
-__all__ = ["Clusters", "Survey", "beyond_end", "settled", "survey"]
+__all__ = ["Clusters", "Survey", "beyond_end", "creation", "settled", "survey"]
 
 
 class Clusters:
@@ -47,8 +50,12 @@ class Survey:
     topic_id: str | None
     earliest: Offsets
     latest: Offsets
+    created: Mapping[int, str] = field(default_factory=dict)
+    """When each partition was created, as far as Pulsar says; empty on Kafka, whose ids suffice."""
     limits: Mapping[tuple[int, str], int]
     """max.message.bytes of each target, by sink and topic."""
+    compacted: frozenset[tuple[int, str]] = frozenset()
+    """Targets whose cleanup.policy has compact, by sink and topic."""
     present: frozenset[tuple[int, str]] = frozenset()
     """Every topic that is there, by sink."""
 
@@ -64,19 +71,38 @@ def survey(source: Source, stage: Stage, clusters: Clusters) -> Survey:
     admin = clusters.client(receive.server, receive.connection, receive.client_id)
     wanted = _topics(source, stage)
     limits: dict[tuple[int, str], int] = {}
+    compacted: set[tuple[int, str]] = set()
     present: set[tuple[int, str]] = set()
     for sink, (server, connection) in enumerate(source.connections.items()):
         client, topics = clusters.client(server, connection), sorted(wanted[server])
         present |= {(sink, topic) for topic in _require(client, server, topics)}
-        limits |= {(sink, topic): limit for topic, limit in _limits(client, topics)}
+        for topic, settings in _settings(client, topics).items():
+            limit = settings.get("max.message.bytes", "")
+            if limit.isdecimal():
+                limits[sink, topic] = int(limit)
+            if "compact" in settings.get("cleanup.policy", "").split(","):
+                compacted.add((sink, topic))
     return Survey(
         cluster_id=admin.cluster_id(),
         topic_id=admin.topic_id(source.topic),
         earliest=admin.earliest(source.topic),
         latest=admin.latest(source.topic),
         limits=limits,
+        compacted=frozenset(compacted),
         present=frozenset(present),
     )
+
+
+def creation(source: Source, pipeline: Pipeline) -> Mapping[int, str]:
+    """Return when the partitions of a source on Pulsar were created; nothing on Kafka.
+
+    Pulsar is asked itself, also where a gateway is named: through it a topic that Pulsar's own tools have
+    created has the same id for ever. Raises ClusterError.
+    """
+    if source.receive.protocol != PULSAR:
+        return {}
+    with ContractClusters(pipeline.contract, pipeline.context) as clusters:
+        return clusters.pulsar(source.receive.server).created(source.topic)
 
 
 def beyond_end(position: Offsets, source: Source, found: Survey, clusters: Clusters) -> tuple[Change, ...]:
@@ -94,7 +120,8 @@ def settled(stage: Stage, found: Survey, clusters: int) -> Stage:
     """Tell a stage what its topics take, and which channels of receipts are there at all."""
 
     def known(target: Target) -> Target:
-        return replace(target, limit=found.limits.get((target.sink, target.topic)))
+        place = (target.sink, target.topic)
+        return replace(target, limit=found.limits.get(place), compacted=place in found.compacted)
 
     routes = tuple(
         replace(
@@ -149,12 +176,10 @@ def _require(client: KafkaOffsets, server: str, topics: list[str]) -> Collection
     return there.keys()
 
 
-def _limits(client: KafkaOffsets, topics: list[str]) -> Iterator[tuple[str, int]]:
+def _settings(client: KafkaOffsets, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
+    """Give the settings of topics; none if the user may not see them: then the broker decides by record."""
     try:
         settings = client.settings(topics)
     except ClusterError:
-        return  # A user who may not see settings may still write: the broker is the judge then.
-    for topic, found in settings.items():
-        limit = found.get("max.message.bytes")
-        if limit is not None and limit.value.isdecimal():
-            yield topic, int(limit.value)
+        return {}
+    return {topic: {name: each.value for name, each in found.items()} for topic, found in settings.items()}

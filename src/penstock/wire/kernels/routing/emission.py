@@ -51,6 +51,7 @@ from penstock.wire.routing_layout import (
     SLOW,
     STYLE_MEDIA_TYPE,
     STYLE_RAW,
+    T_KEYED,
     T_LIMIT,
     T_NUMBER,
     T_TARGET,
@@ -324,6 +325,7 @@ def emit(
         target = code[at + T_NUMBER]
         if (
             0 <= code[at + T_LIMIT] < largest
+            or work[W_KEY_TEXT_SIZE] < code[at + T_KEYED]
             or rest + _LONGEST > box[B_HEAD + target * B_TARGET + B_CAPACITY]
         ):
             return SLOW

@@ -1,7 +1,8 @@
 """The loop over the records of a batch: each event read once, on every route, to every target.
 
 The loop stops at a record that is not certain, for which there is no room, or of which a text has to be
-judged; nothing of that record has been written then, and the loop can go on with it or behind it.
+judged; nothing of that record has been written then, and the loop can go on with it or behind it. If a record
+makes it raise, X_POS is that record, and W_OUTPUTS with the rows at W_UNDO_AT is what was written of it.
 """
 
 from __future__ import annotations
@@ -299,11 +300,13 @@ def _record(
 
 @inner(INT(INTS, INTS, INT))
 def _count(state: IntArray, work: IntArray, verdict: int) -> int:
+    """Count a record that is done; from here on there is nothing of it to undo."""
     if not state[X_DRY]:
         state[X_IN] += 1
         state[X_OUT] += work[W_OUTPUTS]
         state[X_DROPPED] += work[W_DROPPED]
         state[X_UNMATCHED] += int(verdict == PASSED)
+    work[W_OUTPUTS] = 0
     return DONE
 
 

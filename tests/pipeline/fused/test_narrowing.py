@@ -1,0 +1,246 @@
+"""Records that a topic refuses: which of them become letters, in how many steps, and when the job stops."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.brokers.kafka_raw.produce_call import BatchError
+from penstock.brokers.kafka_raw.producer import BatchRefusal
+from penstock.errors import JobFailed
+from penstock.pipeline.fused import narrowing
+from penstock.pipeline.fused.bodies import Body
+from penstock.pipeline.fused.narrowing import Narrowing
+from penstock.pipeline.fused.outbox import Output, numbered, record_bytes
+from penstock.pipeline.fused.program import program_of
+from penstock.pipeline.fused.slow import record_of
+from penstock.pipeline.plan.route import RoutePlan
+from penstock.pipeline.plan.sql import parse_sql
+from penstock.pipeline.ports import Target
+from penstock.pipeline.stage import Stage, StageRoute
+from penstock.record import KafkaRecord
+from penstock.wire.buffer import as_array
+from penstock.wire.kafka.batch_body import BatchBody, framed
+
+INVALID_RECORD, TOO_LARGE, INVALID_TIMESTAMP = 87, 10, 32
+NO_KEY = "Compacted topic cannot accept message without key in topic partition b-0."
+Judge = Callable[[str, KafkaRecord], "tuple[int, str] | None"]
+
+
+def event(number: int, *, key: bytes | None = b"k", size: int = 0) -> KafkaRecord:
+    attributes = {"specversion": "1.0", "id": str(number), "source": "/s", "type": "a"}
+    headers = tuple((f"ce_{name}", text.encode()) for name, text in attributes.items())
+    value = b'{"n":%d,"more":"%s"}' % (number, b"x" * size)
+    return KafkaRecord(key=key, value=value, headers=(*headers, ("content-type", b"application/json")))
+
+
+def stage_of(**target: Any) -> Stage:
+    """Two routes: all events to b and c, those with n below 0 to b again."""
+    dead = Target(topic="dead")
+    both = (Target(topic="b", **target), Target(topic="c"))
+    routes = (
+        StageRoute(plan=RoutePlan(name="all", where=parse_sql("type = 'a'")), targets=both, dead=dead),
+        StageRoute(plan=RoutePlan(name="few", where=parse_sql("data.n < 0")), targets=both[:1], dead=dead),
+    )
+    return Stage(pipeline="p", routes=routes, dead=dead)
+
+
+@dataclass
+class Topics:
+    """An outlet whose topics refuse batches for the sake of records."""
+
+    stage: Stage
+    judge: Judge
+    names_records: bool = True
+    committed: list[tuple[str, KafkaRecord]] = field(default_factory=list)
+    open: list[tuple[str, KafkaRecord]] = field(default_factory=list)
+    offers: int = 0
+    restarts: int = 0
+
+    def offer(self, output: Output) -> BatchRefusal | None:
+        self.offers += 1
+        topic = program_of(self.stage).targets[output.target].topic
+        body = Body.whole(as_array(bytes(output.body.records)), output.body.count)
+        records = [record_of(row) for row in body.arrow(body.starts(), "", 0).to_pylist()]
+        found = [(at, why) for at, record in enumerate(records) if (why := self.judge(topic, record))]
+        if found:
+            code = found[0][1][0]
+            named = tuple((at, why) for at, (_, why) in found) if self.names_records else ()
+            return BatchRefusal(code, BatchError(named, found[0][1][1]))
+        self.open += [(topic, record) for record in records]
+        return None
+
+    def restart(self) -> None:
+        self.restarts += 1
+        self.open.clear()
+
+    def commit(self) -> None:
+        self.committed += self.open
+        self.open.clear()
+
+    def numbers(self, topic: str) -> list[int]:
+        return [json.loads(record.value or b"")["n"] for name, record in self.committed if name == topic]
+
+    @property
+    def letters(self) -> list[Any]:
+        return [json.loads(record.value or b"") for name, record in self.committed if name == "dead"]
+
+
+def narrowed(
+    topics: Topics, records: list[KafkaRecord], base: int = 100
+) -> tuple[list[int | None], Narrowing]:
+    """Deliver records, each slice committed; give where each slice ended."""
+    work: Any = SimpleNamespace(program=program_of(topics.stage), stage=topics.stage)
+    cluster: Any = SimpleNamespace(partitions=lambda topic: 1)
+    found = Narrowing(work, cluster)
+    rows = [numbered(record_bytes(r.key, r.value, r.headers), n) for n, r in enumerate(records)]
+    data = framed(BatchBody(b"".join(rows), len(rows), 1000, 1000))
+    struct.pack_into(">q", data, 0, base)
+    found.feed(bytes(data), topic="in", partition=3, first=base, end=base + len(rows))
+    return list(_committing(found, topics)), found
+
+
+def _committing(found: Narrowing, topics: Topics) -> Iterator[int | None]:
+    outlet: Any = topics
+    for offset in found.delivered(outlet):
+        topics.commit()
+        yield offset
+
+
+def no_key(topic: str, record: KafkaRecord) -> tuple[int, str] | None:
+    return (INVALID_RECORD, NO_KEY) if topic == "b" and record.key is None else None
+
+
+@pytest.mark.parametrize("names_records", [True, False])
+def test_only_the_refused_record_is_a_letter(names_records: bool) -> None:
+    topics = Topics(stage_of(), no_key, names_records)
+    bad = {0, 4, 5, 9}
+    _, found = narrowed(topics, [event(n, key=None if n in bad else b"k") for n in range(10)])
+    assert sorted(topics.numbers("b")) == sorted(set(range(10)) - bad)
+    assert sorted(topics.numbers("c")) == list(range(10))  # the other target takes it
+    assert [letter["origin"]["offset"] for letter in topics.letters] == [100, 104, 105, 109]
+    assert {(letter["code"], letter["route"]) for letter in topics.letters} == {("no-key", "all")}
+    assert NO_KEY in topics.letters[0]["reason"]
+    assert topics.restarts == 1
+    assert (found.counts["n_in"], found.counts["n_out"], found.counts["n_dead"]) == (10, 16, 4)
+
+
+def test_the_order_of_a_partition_stays() -> None:
+    topics = Topics(
+        stage_of(), lambda topic, r: (TOO_LARGE, "") if topic == "b" and len(r.value or b"") > 400 else None
+    )
+    narrowed(topics, [event(n, size=500 if n % 7 == 0 else 0) for n in range(50)])
+    assert topics.numbers("b") == [n for n in range(50) if n % 7]
+    assert {letter["code"] for letter in topics.letters} == {"too-large"}
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "letter"),
+    [
+        (INVALID_RECORD, NO_KEY, "refused"),  # it has a key: the broker means something else
+        (INVALID_RECORD, "Log record DefaultRecord(...) is rejected by the record interceptor", "refused"),
+        (
+            INVALID_TIMESTAMP,
+            "Timestamp 5 of message with offset 0 is out of range.",
+            "timestamp-out-of-bounds",
+        ),
+        (TOO_LARGE, "", "too-large"),
+        (18, "", "too-large"),
+    ],
+)
+def test_each_refusal_has_its_code(code: int, message: str, letter: str) -> None:
+    topics = Topics(stage_of(), lambda topic, record: (code, message) if topic == "b" else None)
+    narrowed(topics, [event(1)])
+    assert [each["code"] for each in topics.letters] == [letter]
+
+
+def test_a_batch_that_is_too_large_and_has_no_such_record_is_only_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topics = Topics(stage_of(), lambda topic, record: None)
+    offer, sizes = topics.offer, list[int]()
+
+    def limited(output: Output) -> BatchRefusal | None:
+        if output.target == 0 and len(output.body.records) > 1000:
+            return BatchRefusal(TOO_LARGE, BatchError())
+        sizes.append(len(output.body.records))
+        return offer(output)
+
+    monkeypatch.setattr(topics, "offer", limited)
+    _, found = narrowed(topics, [event(n) for n in range(40)])
+    assert topics.letters == []
+    assert (topics.numbers("b"), topics.restarts) == (list(range(40)), 0)
+    # Who goes on sends smaller batches.
+    assert 500 < found.limits[0] < 2100
+
+
+def test_a_letter_that_is_too_large_leaves_without_its_record() -> None:
+    def judge(topic: str, record: KafkaRecord) -> tuple[int, str] | None:
+        return (TOO_LARGE, "") if len(record.value or b"") > 600 and topic in ("b", "dead") else None
+
+    topics = Topics(stage_of(), judge)
+    narrowed(topics, [event(1, size=700), event(2)])
+    assert [(letter["code"], letter["record"]) for letter in topics.letters] == [("too-large", None)]
+    assert topics.restarts == 2
+
+
+def test_a_letter_that_is_refused_stops_the_job() -> None:
+    def judge(topic: str, record: KafkaRecord) -> tuple[int, str] | None:
+        return (INVALID_TIMESTAMP, "the clock is wrong") if topic in ("b", "dead") else None
+
+    topics = Topics(stage_of(), judge)
+    with pytest.raises(JobFailed, match="dead refuses a dead letter") as caught:
+        narrowed(topics, [event(n) for n in range(3)])
+    assert "in, partition 3, offset 100" in str(caught.value.where)
+    assert topics.offers < 20
+
+
+def test_topics_that_refuse_others_each_time_stop_the_job() -> None:
+    topics = Topics(stage_of(), lambda topic, record: None, names_records=False)
+
+    def judge(topic: str, record: KafkaRecord) -> tuple[int, str] | None:
+        # Each attempt meets one more record that is refused.
+        moving = topic == "b" and json.loads(record.value or b"")["n"] == topics.restarts
+        return (INVALID_RECORD, "not this one") if moving else None
+
+    topics.judge = judge
+    with pytest.raises(JobFailed, match="go on refusing"):
+        narrowed(topics, [event(n) for n in range(narrowing._ATTEMPTS + 5)])
+    assert topics.restarts == narrowing._ATTEMPTS
+
+
+def test_marks_are_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrowing, "_RECORDS", 4)
+    topics = Topics(stage_of(), no_key)
+    offsets, _ = narrowed(topics, [event(n, key=None if n == 5 else b"k") for n in range(10)])
+    assert offsets == [104, 108, None]
+    assert topics.restarts == 1
+
+
+def test_a_compacted_topic_of_which_it_is_known_is_not_asked() -> None:
+    topics = Topics(stage_of(compacted=True), no_key)
+    narrowed(topics, [event(1, key=None), event(2)])
+    assert (topics.numbers("b"), topics.restarts) == ([2], 0)
+    assert [letter["code"] for letter in topics.letters] == ["no-key"]
+
+
+def test_a_compacted_topic_of_letters_gets_keys() -> None:
+    dead = Target(topic="dead", compacted=True)
+    stage = stage_of(compacted=True)
+    stage = replace(stage, dead=dead, routes=tuple(replace(route, dead=dead) for route in stage.routes))
+    topics = Topics(stage, lambda topic, record: None)
+    narrowed(topics, [event(1, key=None)])
+    assert [record.key is not None for name, record in topics.committed if name == "dead"] == [True]
+
+
+def test_two_routes_to_the_topic_that_refuses_are_two_letters() -> None:
+    topics = Topics(stage_of(), no_key)
+    narrowed(topics, [event(-1, key=None)])
+    assert sorted(letter["route"] for letter in topics.letters) == ["all", "few"]
+    assert topics.restarts == 1

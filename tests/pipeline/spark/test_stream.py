@@ -1,0 +1,136 @@
+"""A stream that is planned in the driver, on a real Spark and without a broker."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from penstock.pipeline.spark.stream import Offset, planned_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+
+class Counter:
+    """Plans numbers, at most `limit` a batch, as they are added."""
+
+    limit = 100
+
+    def __init__(self, count: int = 0) -> None:
+        self.count, self.waits, self.closed, self.is_frozen = count, True, False, False
+        self.failure: Exception | None = None
+        self._changed = threading.Condition()
+
+    def add(self, count: int) -> None:
+        with self._changed:
+            self.count += count
+            self._changed.notify_all()
+
+    def fail(self, failure: Exception) -> None:
+        with self._changed:
+            self.failure = failure
+            self._changed.notify_all()
+
+    def release(self) -> None:
+        with self._changed:
+            self.waits = False
+            self._changed.notify_all()
+
+    def start(self) -> Offset:
+        return {"t": {"0": 0}}
+
+    def plan(self, start: Offset) -> Offset:
+        at = start["t"]["0"]
+        with self._changed:
+            if at == self.count and not self.is_frozen:
+                self._changed.wait_for(lambda: self.count > at or not self.waits or self.failure, 30)
+                if self.failure is not None:
+                    raise self.failure
+                return start
+            return {"t": {"0": min(at + self.limit, self.count)}}
+
+    def end(self) -> Offset | None:
+        return {"t": {"0": self.count}}
+
+    def freeze(self) -> None:
+        self.is_frozen = True
+
+    def shares(self, start: Offset, end: Offset) -> Sequence[object]:
+        return [range(start["t"]["0"], end["t"]["0"])]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def read(share: range) -> Iterator[tuple[int, ...]]:
+    yield (len(share), share.stop)
+
+
+def stream(spark: SparkSession, planner: Counter, folder: Path, rows: list[tuple[int, int]]) -> Any:
+    def take(frame: Any, batch: int) -> None:
+        rows.extend((row.n, row.stop) for row in frame.collect())
+
+    counts = planned_stream(spark, "numbers", "n bigint, stop bigint", planner, read)
+    return counts.writeStream.option("checkpointLocation", str(folder)).foreachBatch(take)
+
+
+def command_lines() -> Iterator[str]:
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            yield " ".join(child.cmdline())
+
+
+def until(condition: Callable[[], object], query: Any) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert query.exception() is None, query.exception()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_batches_are_planned_as_numbers_come_and_go_on_from_the_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows: list[tuple[int, int]] = []
+    planner = Counter(150)
+    query = stream(spark, planner, tmp_path, rows).trigger(processingTime="0 seconds").start()
+    until(lambda: len(rows) == 2, query)
+    assert not any("streaming_source" in words for words in command_lines())
+    time.sleep(1.0)  # a while in which nothing comes: the planner waits, and that is no part of a batch
+    planner.add(10)
+    until(lambda: len(rows) == 3 and query.lastProgress["batchId"] == 2, query)
+    assert rows == [(100, 100), (50, 150), (10, 160)]
+    last = query.recentProgress[-1]
+    assert last["durationMs"]["latestOffset"] < 900
+    assert last["sources"][0]["description"] == "numbers"
+    planner.release()
+    query.stop()
+    assert planner.closed
+
+    planner, rows = Counter(300), []
+    again = stream(spark, planner, tmp_path, rows).trigger(availableNow=True).start()
+    assert again.awaitTermination(60)
+    assert rows == [(100, 260), (40, 300)]
+
+
+def test_what_a_planner_raises_ends_the_query(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    planner = Counter()
+    query = stream(spark, planner, tmp_path, []).trigger(processingTime="0 seconds").start()
+    planner.fail(KeyError("no such topic"))
+    with pytest.raises(StreamingQueryException, match="no such topic"):
+        query.awaitTermination(60)
+    assert planner.closed
+    assert "Traceback" not in capfd.readouterr().err
