@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from penstock.embedded.home import penstock_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from penstock.embedded.kafka import Kafka
     from penstock.embedded.pulsar import Pulsar
     from penstock.embedded.registry import Registry
+    from penstock.embedded.server import Server
+
+_S = TypeVar("_S", bound="Server")
 
 # Slow machines are no finding of a property test, so neither deadline nor the check for slow data.
 _PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -24,6 +30,9 @@ settings.register_profile("fast", max_examples=50, **_PATIENT)
 settings.register_profile("ci", max_examples=200, print_blob=True, **_PATIENT)
 settings.register_profile("soak", max_examples=5000, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+# Every Spark driver that a test starts: Java's second compiler works hard for what runs a few seconds.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(autouse=True)
@@ -55,14 +64,50 @@ def isolated_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
+_OF_THE_MACHINE = ("classes", "jars", "java", "kafka", "spark")
+"""What is fetched or made once for a machine: with it servers and Spark start in half of the time."""
+
+
+@pytest.fixture(scope="session")
+def machine_home() -> Path:
+    """Where that is; a test may have a home of its own."""
+    for name in _OF_THE_MACHINE:
+        (penstock_home() / name).mkdir(parents=True, exist_ok=True)
+    return penstock_home()
+
+
+@pytest.fixture
+def furnished_home(machine_home: Path, isolated_home: Path) -> Path:
+    """The home of a test with an isolated one, in which real servers and Spark are started."""
+    home = penstock_home()
+    home.mkdir()
+    for name in _OF_THE_MACHINE:
+        (home / name).symlink_to(machine_home / name)
+    return home
+
+
 # Real servers, one of each kind for each worker: tests use topic names of their own.
+
+
+@contextmanager
+def _quick(server: _S) -> Iterator[_S]:
+    """Start a server with the classes that one of its kind has recorded.
+
+    Where none has, as in CI, this one does and is started again: a run of all tests starts dozens of them.
+    """
+    server.records_classes = True
+    with server:
+        if server.is_recording:
+            server.stop()
+            server.start()
+        yield server
 
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
     from penstock.embedded.kafka import Kafka
 
-    with Kafka() as server:
+    with _quick(Kafka()) as server:
         yield server
 
 
@@ -70,7 +115,7 @@ def kafka() -> Iterator[Kafka]:
 def pulsar() -> Iterator[Pulsar]:
     from penstock.embedded.pulsar import Pulsar
 
-    with Pulsar(durable=False) as server:
+    with _quick(Pulsar(durable=False)) as server:
         yield server
 
 
@@ -78,7 +123,7 @@ def pulsar() -> Iterator[Pulsar]:
 def registry() -> Iterator[Registry]:
     from penstock.embedded.registry import Registry
 
-    with Registry() as server:
+    with _quick(Registry()) as server:
         yield server
 
 
@@ -86,7 +131,7 @@ def registry() -> Iterator[Registry]:
 def secured_kafka() -> Iterator[Kafka]:
     from penstock.embedded.kafka import Kafka
 
-    with Kafka(secured=True) as server:
+    with _quick(Kafka(secured=True)) as server:
         yield server
 
 
@@ -94,7 +139,7 @@ def secured_kafka() -> Iterator[Kafka]:
 def secured_pulsar() -> Iterator[Pulsar]:
     from penstock.embedded.pulsar import Pulsar
 
-    with Pulsar(secured=True, durable=False) as server:
+    with _quick(Pulsar(secured=True, durable=False)) as server:
         yield server
 
 

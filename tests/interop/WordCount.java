@@ -19,6 +19,9 @@ public class WordCount {
         settings.put("commit.interval.ms", "200");
         settings.put("statestore.cache.max.bytes", "0");
         settings.put("auto.offset.reset", "earliest");
+        // Streams does not leave its group when it is closed: the next run waits until this member has timed out.
+        settings.put("session.timeout.ms", "6000");
+        settings.put("heartbeat.interval.ms", "1000");
 
         var text = Serdes.String();
         var number = Serdes.Long();

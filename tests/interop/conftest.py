@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import subprocess
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+
+from penstock.embedded.class_archive import ClassArchive, jars_of
+from penstock.embedded.java import find_java
 
 _names = itertools.count()
 _SESSION = uuid.uuid4().hex[:6]
@@ -67,6 +71,34 @@ def process(pulsar: Any) -> Iterator[Any]:
     # A cluster of its own: other tests run gateways on the same Pulsar, and would share its partitions.
     with Gateway(pulsar, options=("--groups-namespace", "public/__kafka_interop")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def run_tool() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a Java program of Kafka to its end.
+
+    One that is told to records its classes, and all with the same jars start with them from then on.
+    """
+
+    def run(
+        words: Sequence[str], *, given: str = "", within: float = 90, records: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        archive = ClassArchive("kafka-tool", find_java(), jars_of(words))
+        recording = archive.record() if records else ()
+        java, *others = words
+        done = subprocess.run(
+            [java, *(recording or archive.use()), *others],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=within,
+            check=False,
+        )
+        if recording:
+            archive.keep(has_ended_well=done.returncode == 0)
+        return done
+
+    return run
 
 
 @pytest.fixture

@@ -22,13 +22,13 @@ Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def java(process: Any) -> Run:
+def java(process: Any, run_tool: Callable[..., subprocess.CompletedProcess[str]]) -> Run:
     """Runs a Java class of Kafka 4.3.1 to its end; its code and what it said."""
     jars = os.pathsep.join((classpath("kafka-tools"), classpath("kafka")))
 
     def run(main: str, *arguments: str, given: str = "") -> tuple[int, str]:
         words = java_command(jars, main, arguments)
-        done = subprocess.run(words, input=given, capture_output=True, text=True, timeout=120, check=False)
+        done = run_tool(words, given=given, within=120, records=True)
         return done.returncode, done.stdout + done.stderr
 
     return run

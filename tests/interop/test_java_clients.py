@@ -19,6 +19,8 @@ from penstock.embedded.kafka_tools import KAFKA_TOOLS, java_command, tool_comman
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
 OLD_LOCK = Path(__file__).parent / "kafka-tools-3.lock"
 # In 3.9 the producer was still written in Scala.
 OLD_CLASSES = {"console-producer": "kafka.tools.ConsoleProducer"}
@@ -31,10 +33,11 @@ class Java:
     release: str
     command: Callable[[str, Sequence[str]], list[str]]
     bootstrap: str
+    run: Run
 
-    def __call__(self, tool: str, *arguments: str, given: str = "", within: float = 90) -> str:
+    def __call__(self, tool: str, *arguments: str, **how: Any) -> str:
         words = self.command(tool, ["--bootstrap-server", self.bootstrap, *arguments])
-        done = subprocess.run(words, input=given, capture_output=True, text=True, timeout=within, check=False)
+        done = self.run(words, **how)
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
@@ -42,7 +45,8 @@ class Java:
         """Read from the beginning as the documentation says."""
         place = ["--partition", str(partition), "--offset", "earliest"]
         bounds = ["--max-messages", str(count), "--timeout-ms", "30000"]
-        return self("console-consumer", "--topic", topic, *place, *bounds, *arguments).splitlines()
+        words = ["--topic", topic, *place, *bounds, *arguments]
+        return self("console-consumer", *words, records=True).splitlines()
 
 
 def old_command(tool: str, arguments: Sequence[str]) -> list[str]:
@@ -55,15 +59,15 @@ COMMANDS = {"4.3.1": tool_command, "3.9.2": old_command}
 
 
 @pytest.fixture(params=COMMANDS)
-def java(request: pytest.FixtureRequest, process: Any) -> Java:
-    return Java(request.param, COMMANDS[request.param], process.bootstrap)
+def java(request: pytest.FixtureRequest, process: Any, run_tool: Run) -> Java:
+    return Java(request.param, COMMANDS[request.param], process.bootstrap, run_tool)
 
 
 @pytest.fixture
 def other(java: Java) -> Java:
     """The tools of the other release."""
     release = next(each for each in COMMANDS if each != java.release)
-    return Java(release, COMMANDS[release], java.bootstrap)
+    return Java(release, COMMANDS[release], java.bootstrap, java.run)
 
 
 @pytest.fixture
@@ -102,8 +106,8 @@ def test_keys_headers_nulls_and_timestamps(java: Java, other: Java, fresh: str) 
 @pytest.mark.parametrize(
     ("release", "codec"), [("4.3.1", "gzip"), ("3.9.2", "snappy"), ("3.9.2", "lz4"), ("4.3.1", "zstd")]
 )
-def test_compressed(process: Any, fresh: str, release: str, codec: str) -> None:
-    java = Java(release, COMMANDS[release], process.bootstrap)
+def test_compressed(process: Any, run_tool: Run, fresh: str, release: str, codec: str) -> None:
+    java = Java(release, COMMANDS[release], process.bootstrap, run_tool)
     lines = [f"{number} {'x' * 200}" for number in range(300)]
     java("console-producer", "--topic", fresh, "--compression-codec", codec, given="\n".join(lines) + "\n")
     assert java.read(fresh, len(lines)) == lines
@@ -114,7 +118,7 @@ def test_the_tools_of_performance(java: Java, fresh: str) -> None:
     size = ["--num-records", "20000", "--record-size", "100", "--throughput", "-1"]
     options = ["--producer-props", f"bootstrap.servers={java.bootstrap}", "acks=all", "linger.ms=5"]
     words = java.command("producer-perf-test", ["--topic", fresh, *size, *options])
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = java.run(words, within=120)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^20000 records sent", done.stdout, re.MULTILINE), done.stdout
     told = java("get-offsets", "--topic", fresh).split()
@@ -160,11 +164,11 @@ def test_the_tools_of_an_administrator(java: Java, fresh: str, tmp_path: Path) -
     assert fresh not in java("topics", "--list").split()
 
 
-def test_what_is_served_is_told(process: Any) -> None:
+def test_what_is_served_is_told(process: Any, run_tool: Run) -> None:
     from penstock.gateway.dispatch import advertised
     from penstock.wire.kafka import APIS
 
-    java = Java("4.3.1", tool_command, process.bootstrap)
+    java = Java("4.3.1", tool_command, process.bootstrap, run_tool)
     told = dict(re.findall(r"^\s+(\w+)\((\d+)\): [\d]", java("broker-api-versions"), re.MULTILINE))
     assert {(name, int(key)) for name, key in told.items()} == {
         (APIS[key].name, key) for key, _, _ in advertised()

@@ -17,10 +17,10 @@ Tool = Callable[..., str]
 
 
 @pytest.fixture
-def tool(process: Any) -> Tool:
+def tool(process: Any, run_tool: Callable[..., subprocess.CompletedProcess[str]]) -> Tool:
     def run(name: str, *arguments: str, given: str = "") -> str:
         words = tool_command(name, ["--bootstrap-server", process.bootstrap, *arguments])
-        done = subprocess.run(words, input=given, capture_output=True, text=True, timeout=90, check=False)
+        done = run_tool(words, given=given, records=name == "console-consumer")
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
