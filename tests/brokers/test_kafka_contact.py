@@ -13,7 +13,7 @@ from penstock.brokers import kafka_contact
 from penstock.brokers.kafka_contact import Contact
 from penstock.brokers.kafka_records import publish
 from penstock.config.secret import Reference
-from penstock.errors import ClusterError, RecordRefused, Unreachable, UsageError
+from penstock.errors import AccessDenied, ClusterError, RecordRefused, Unreachable, UsageError
 from penstock.record import KafkaRecord
 
 
@@ -73,6 +73,22 @@ def test_wrong_credentials_are_told_at_once(use: Callable[[Client], Client]) -> 
     assert not isinstance(caught.value, Unreachable)
     assert caught.value.next is not None and "password" in caught.value.next
     assert client.asked == 1
+
+
+class Ended(Client):
+    """A producer that was ended for a missing right while the first request waited for its answer."""
+
+    def poll(self, _: float) -> None:
+        raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no idempotence", fatal=True))
+
+
+def test_a_client_that_ends_before_the_first_answer_says_why(use: Callable[[Client], Client]) -> None:
+    use(Ended(KafkaError._TIMED_OUT))
+    contact = Contact("Producer", {"bootstrap.servers": "h:1"}, name="prod")
+    with pytest.raises(AccessDenied, match="no idempotence"):
+        contact.require()
+    with pytest.raises(AccessDenied, match="no idempotence"):
+        contact.silence(1.0)
 
 
 def test_a_login_that_was_refused_once_is_not_the_reason_of_a_later_outage(

@@ -311,7 +311,7 @@ class KafkaAdmin:
             self._contact.require()
             yield
         except KafkaException as exc:
-            self._client.poll(0)
+            self._contact.serve()
             error = self._contact.error(subject, exc.args[0])
             if isinstance(error, Unreachable):
                 self._renew()

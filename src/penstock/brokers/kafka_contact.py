@@ -17,7 +17,7 @@ from penstock.brokers.tls import tls_context
 from penstock.config import current
 from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
 
-__all__ = ["CONNECT_SECONDS", "START", "UNREACHABLE", "Contact", "error_name", "make_client"]
+__all__ = ["CONNECT_SECONDS", "START", "UNREACHABLE", "Contact", "error_name", "fatal_error", "make_client"]
 
 CONNECT_SECONDS: Final = 5.0
 """For the first answer of a cluster."""
@@ -122,7 +122,7 @@ class Contact:
             try:
                 found = self.client.list_topics(*asked, timeout=min(_TURN, self._seconds))
             except KafkaException as exc:
-                self.client.poll(0)
+                self.serve()
                 refused = error_name(exc) not in UNREACHABLE or _AUTHENTICATION & self._troubles.keys()
                 if refused or monotonic() - began >= self._patience:
                     raise self.error("cluster", exc.args[0]) from exc
@@ -170,6 +170,15 @@ class Contact:
         if not self._made:
             self.metadata()
 
+    def serve(self) -> None:
+        """Run the callbacks that wait; raise ClusterError if the client was ended, as for a missing right."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self.client.poll(0)
+        except (KafkaException, SystemError) as exc:
+            raise self.error("cluster", fatal_error(exc)) from exc
+
     def renew_login(self) -> None:
         """Let new connections log in with what the file of the password says now, if it came from one."""
         password = current(self._options.get(_PASSWORD, ""))
@@ -200,7 +209,7 @@ class Contact:
 
     def silence(self, seconds: float) -> ClusterError:
         """Make the error for a request that was not answered in time: why not, if librdkafka has told."""
-        self.client.poll(0)
+        self.serve()
         refused = next((word for word in _AUTHENTICATION if word in self._troubles), None)
         if refused is not None:
             return self._login_error(refused, self._troubles[refused])
@@ -232,6 +241,22 @@ class Contact:
         if error.name() in _AUTHENTICATION:
             self.renew_login()
         _log.debug("%s: %s", self.name, error.str())
+
+
+def fatal_error(exc: BaseException) -> Any:
+    """Give librdkafka's error that ends a client.
+
+    confluent-kafka raises it, once, out of whatever serves callbacks; a callback that runs meanwhile makes a
+    SystemError of it.
+    """
+    from confluent_kafka import KafkaException
+
+    found: BaseException | None = exc
+    while found is not None and not isinstance(found, KafkaException):
+        found = found.__cause__ or found.__context__
+    if found is None:
+        raise exc
+    return found.args[0]
 
 
 def error_name(exc: Exception) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any, Final
 
-from penstock.brokers.kafka_contact import START, Contact
+from penstock.brokers.kafka_contact import START, Contact, fatal_error
 from penstock.brokers.outage import OutageLog
 from penstock.brokers.start import Start, StartKind
 from penstock.errors import PenstockError, RecordRefused, Unreachable
@@ -133,7 +133,7 @@ def _watermarks(contact: Contact, topic: str, patience: float) -> dict[int, tupl
             number: _marks(contact.client, topic, number, patience) for number in sorted(found.partitions)
         }
     except KafkaException as exc:
-        contact.client.poll(0)
+        contact.serve()
         raise contact.error(f"topic {topic}", exc.args[0], what=f"cannot look at topic {topic}") from exc
 
 
@@ -303,7 +303,7 @@ class _Sending:
         try:
             return int(self._producer.flush(self._patience))
         except (KafkaException, SystemError) as exc:
-            self.failed.insert(0, (_fatal(exc), None))  # what was queued is only purged for its sake
+            self.failed.insert(0, (fatal_error(exc), None))  # what was queued is only purged for its sake
             return 0
 
     def _send(self, records: Iterable[KafkaRecord | None]) -> None:
@@ -318,7 +318,7 @@ class _Sending:
                 else:
                     _produce(self._producer, record, partial(self._delivered, record), self._patience)
             except (KafkaException, SystemError) as exc:
-                self.failed.append((_fatal(exc), record))
+                self.failed.append((fatal_error(exc), record))
             if self.failed:
                 # Not one record more is taken: who goes on behind it takes the next.
                 break
@@ -340,22 +340,6 @@ class _Sending:
         self.written += 1
         if self._on_sent is not None:
             self._on_sent(record)
-
-
-def _fatal(exc: BaseException) -> Any:
-    """Give librdkafka's error that ends a producer.
-
-    confluent-kafka raises it out of whatever serves callbacks; a callback that runs meanwhile makes a
-    SystemError of it.
-    """
-    from confluent_kafka import KafkaException
-
-    found: BaseException | None = exc
-    while found is not None and not isinstance(found, KafkaException):
-        found = found.__cause__ or found.__context__
-    if found is None:
-        raise exc
-    return found.args[0]
 
 
 def _produce(
