@@ -79,7 +79,9 @@ class Ended(Client):
     """A producer that was ended for a missing right while the first request waited for its answer."""
 
     def poll(self, _: float) -> None:
-        raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no idempotence", fatal=True))
+        raise KafkaException(
+            KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no idempotence", fatal=True)
+        )
 
 
 def test_a_client_that_ends_before_the_first_answer_says_why(use: Callable[[Client], Client]) -> None:

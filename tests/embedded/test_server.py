@@ -41,8 +41,11 @@ if order["mood"] == "loses its port":
 if order["mood"] == "slow":
     print("taking my time", flush=True)
     signal.pause()
+if order["mood"] == "stubborn":
+    signal.signal(signal.SIGTERM, lambda *_: print("not yet", flush=True))
 listener = socket.create_server(("127.0.0.1", order["port"]))
-signal.pause()
+while True:
+    signal.pause()
 """
 
 
@@ -378,6 +381,20 @@ def test_a_start_that_is_given_up_records_no_classes(
     server.abandon()
     thread.join(timeout=60)
     assert list((tmp_path / "home" / "classes").iterdir()) == []
+
+
+def test_a_server_that_takes_its_time_to_end_can_be_killed(gone: Gone, eventually: Eventually) -> None:
+    server = Tiny(moods=["stubborn"]).start()
+    pid = server.pid
+    assert pid is not None
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    out = server.log.with_suffix(".out")
+    eventually(lambda: "not yet" in out.read_text())
+    server.kill()
+    closing.join(10)
+    assert not closing.is_alive()
+    assert gone(pid)
 
 
 def test_what_java_unpacks_is_in_the_folder_of_the_server(tmp_path: Path) -> None:

@@ -112,9 +112,11 @@ class Server(ABC):
 
     def stop(self) -> None:
         """End the server; its data and its ports stay for the next `start`."""
-        process, self._process = self._process, None
+        process = self._process
         if process is not None:
             process.close()
+            # Only now: who does not want to wait for its end can still kill it, from another thread.
+            self._process = None
             self._keep_classes(process)
 
     def kill(self) -> None:

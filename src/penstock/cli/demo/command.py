@@ -6,10 +6,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -18,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli import output
+from penstock.cli.demo.programs import SPARK, Programs, started
 from penstock.cli.demo.stages import Stages, installation
 from penstock.cli.fetching import fetch
 from penstock.cli.settings import Format, configuration, current
-from penstock.cli.sparkstart import silence_java_clients
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,10 +66,10 @@ def command(
     stack = Stack(_SERVERS, record_classes=True)
     with (
         TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True) as name,
-        _started(stack, Path(name), stages) as spark,
+        started(stack, Path(name), stages) as programs,
     ):
         folder = Path(name, "shop")
-        right = _demo(stack, spark, folder, orders, stages)
+        right = _demo(stack, programs, folder, orders, stages, stay=stay)
         if stay:
             _stay(stack, folder)
     output.talk(f"where the time went: {stages.told(apart=(_DOWNLOADS, _ROUTING))}")
@@ -82,68 +80,7 @@ def command(
         raise typer.Exit(1)
 
 
-@contextmanager
-def _started(stack: Stack, folder: Path, stages: Stages) -> Iterator[SparkSession]:
-    """Start the servers and Spark side by side; at their end they write class archives that are missing.
-
-    Nobody waits for these behind a failure or Ctrl-C: all is killed then. What Java leaves behind when it is
-    killed is in `folder`.
-    """
-    from penstock.pipeline import classes
-    from penstock.pipeline.session import abandon_start, spark_session
-
-    (folder / "spark").mkdir()
-    archive = classes.archive()
-    recording = archive.record()
-    start_spark = partial(
-        spark_session,
-        "penstock demo",
-        settings={"spark.local.dir": str(folder / "spark")},
-        fused=False,
-        java_options=(f"-Djava.io.tmpdir={folder / 'spark'}", *(recording or archive.use())),
-    )
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-demo") as pool:
-        spark = pool.submit(start_spark)
-        try:
-            with stages.measured("servers and Spark"), _starting((*_SERVERS, "Spark")) as is_ready:
-                spark.add_done_callback(lambda _: is_ready("Spark"))
-                stack.start(on_ready=is_ready)
-                wait([spark])
-            silence_java_clients(spark.result())
-            yield spark.result()
-            text = "stopping, and storing what makes the next start quick" if recording else "stopping"
-            with stages.measured("stopping"), output.progress(text):
-                ending = pool.submit(stack.close)
-                spark.result().stop()
-                ended = classes.end_java(kill=not recording)
-                if recording:
-                    archive.keep(has_ended_well=ended)
-                ending.result()
-        except BaseException:
-            with output.progress("stopping"):
-                abandon_start()
-                stack.kill()
-                wait([spark])
-                archive.keep(has_ended_well=False)
-            raise
-
-
-@contextmanager
-def _starting(names: Sequence[str]) -> Iterator[Callable[[str], None]]:
-    """Show what is still starting; gives the function that is called with the name of what has started."""
-    left = list(names)
-    with output.progress(f"starting {', '.join(left)}") as bar:
-
-        def is_ready(name: str) -> None:
-            left.remove(name)
-            waiting = f"waiting for {', '.join(left)}" if left else "all are up"
-            bar.describe(f"starting {len(names)} programs: {waiting}")
-
-        yield is_ready
-        bar.describe(f"started {', '.join(names)}")
-
-
-def _demo(stack: Stack, spark: SparkSession, folder: Path, count: int, stages: Stages) -> bool:
+def _demo(stack: Stack, programs: Programs, folder: Path, count: int, stages: Stages, *, stay: bool) -> bool:
     from penstock.cli.demo.account import account
     from penstock.cli.demo.group import read_in_two_parts
     from penstock.cli.demo.orders import Fate, orders
@@ -156,12 +93,14 @@ def _demo(stack: Stack, spark: SparkSession, folder: Path, count: int, stages: S
     output.talk(f"contract: {len(plan.steps)} steps applied (topics, namespaces, schemas)")
     options, sent = stack.kafka.client_options(), list(orders(count, _TOPICS["placed"]))
     with stages.measured(_ROUTING):
-        _route(shop, stack, spark, sent)
+        _route(shop, stack, programs.spark, sent)
+    programs.end(SPARK, *(() if stay else ("registry",)))
     small = sum(order.fate is Fate.SMALL for order in sent)
     with stages.measured("reading back"):
         with output.progress("reading every topic back, each with its broker's own client"):
             shipped = read_shipments(stack.pulsar.service_url, _TOPICS["small"], small)
             found = account(options, sent, _TOPICS, shipped)
+        programs.end(*(() if stay else ("kafka",)))
         with output.progress("a Kafka group reads the shipments through the gateway"):
             standings = list(read_in_two_parts(stack, _TOPICS["small"]))
     return _show(found, standings)
