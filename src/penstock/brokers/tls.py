@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Final
 
+from penstock.config import located
 from penstock.errors import ConfigError
 
 __all__ = ["tls_context"]
@@ -45,7 +46,7 @@ class _Reloading(ssl.SSLContext):
     def read_from(
         self, ca_file: str | None, cert_file: str | None, key_file: str | None, key_password: str | None
     ) -> None:
-        self._files, self._key_password = (ca_file, cert_file, key_file), key_password
+        self._files, self._key_password = (_here(ca_file), _here(cert_file), _here(key_file)), key_password
         try:
             self._read()
         except (OSError, ValueError) as exc:
@@ -88,6 +89,10 @@ class _Reloading(ssl.SSLContext):
             _log.warning("certificate files cannot be read again, the old ones are used: %s", exc)
         else:
             _log.info("certificate files were read again: %s", ", ".join(filter(None, self._files)))
+
+
+def _here(path: str | None) -> str | None:
+    return None if path is None else str(located(path))
 
 
 def _stamp(files: Sequence[str | None]) -> _Stamp:

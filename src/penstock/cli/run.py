@@ -256,8 +256,8 @@ class _Cluster:
     @contextmanager
     def packed(self, pipeline: Pipeline) -> Iterator[Path | None]:
         """Give the archive for the workers; a job in this process needs none."""
-        from penstock.pipeline.package import make_package
         from penstock.pipeline.session import is_local
+        from penstock.pipeline.spark.submission import make_package
 
         if self.package is not None or is_local(self.master):
             yield self.package

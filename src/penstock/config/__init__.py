@@ -2,6 +2,7 @@
 
 from penstock.config.child_environment import Child, child_environment
 from penstock.config.contexts import Context, Security, Server
+from penstock.config.files import FILES_VARIABLE, located
 from penstock.config.keys import KEYS, Key
 from penstock.config.layers import DEV_FILE, FILE, Config, find_project, find_upwards, load
 from penstock.config.secret import MASK, Revealed, Secret, current
@@ -11,6 +12,7 @@ from penstock.config.writer import choose_context, remove_context, write_context
 __all__ = [
     "DEV_FILE",
     "FILE",
+    "FILES_VARIABLE",
     "KEYS",
     "MASK",
     "Child",
@@ -29,6 +31,7 @@ __all__ = [
     "find_project",
     "find_upwards",
     "load",
+    "located",
     "remove_context",
     "write_context",
 ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from penstock.config.files import FILES_VARIABLE
 from penstock.config.keys import KEYS
 
 __all__ = ["Child", "child_environment"]
@@ -60,7 +61,7 @@ _PROXY: Final = _variables(
 )
 # Not by the prefix PENSTOCK_: a user may call a password of a broker so.
 _OWN: Final = _Variables(frozenset(filter(None, (key.variable for key in KEYS)))) | _variables(
-    "PENSTOCK_MAVEN_MIRROR"
+    f"PENSTOCK_MAVEN_MIRROR {FILES_VARIABLE}"
 )
 # Spark's own variables, what its cluster managers are found by, and what it reads for Hadoop's file systems.
 _SPARK: Final = _variables(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
+from penstock.config.files import located
 from penstock.errors import ConfigError
 
 __all__ = [
@@ -216,7 +217,7 @@ def _from_environment(name: str, where: str, _folder: Path) -> str:
 
 
 def _from_file(name: str, where: str, folder: Path) -> str:
-    path = folder / os.path.expanduser(name)
+    path = located(folder / os.path.expanduser(name))
     try:
         with path.open("rb") as stream:
             raw = stream.read(MAX_SECRET_BYTES + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.config.files import located
 from penstock.config.keys import Key
 from penstock.config.secret import (
     MASK,
@@ -93,4 +94,4 @@ class Value:
                 why=self.key.doc,
                 next=f"give it as {self.key.kind.name}",
             ) from exc
-        return self.origin.folder / value if isinstance(value, Path) else value
+        return located(self.origin.folder / value) if isinstance(value, Path) else value

@@ -97,6 +97,8 @@ class Contract(Part):
     """Every schema of the document, each once."""
     fingerprint: str = field(default="", compare=False)
     """SHA-256 over all files of the document."""
+    files: tuple[Path, ...] = field(default=(), repr=False, compare=False)
+    """The document and every other file of this machine that it needs."""
 
     def servers_of(self, channel: Channel) -> Mapping[str, Server]:
         """The servers on which a channel is available."""
@@ -122,7 +124,12 @@ def read_contract(path: Path, report: Report, access: Access, raw: bytes | None 
     report_unplaced(reading, _references_in_use(contract))
     schemas = tuple(found for found in reading.schemas.values() if found is not None)
     digests = "".join(library.files.digests.values()).encode()
-    return replace(contract, schemas=schemas, fingerprint=hashlib.sha256(digests).hexdigest())
+    return replace(
+        contract,
+        schemas=schemas,
+        fingerprint=hashlib.sha256(digests).hexdigest(),
+        files=library.files.paths,
+    )
 
 
 def _references_in_use(contract: Contract) -> Iterator[Node]:

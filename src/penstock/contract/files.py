@@ -87,6 +87,12 @@ class Files:
         """SHA-256 of each file that was read, by name."""
         return dict(sorted(self._digests.items()))
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Every file of this machine that was read, those that were only looked into included."""
+        peeked = [name for name, tree in self._peeked.items() if tree is not None]
+        return tuple(Path(name) for name in sorted({*self._digests, *peeked}) if not _is_url(name))
+
     def open_root(self, raw: bytes | None = None) -> Node | None:
         """Read the document itself; `raw` if its bytes are known already."""
         return self._load(str(self.root), raw if raw is not None else _read_file(self.root))

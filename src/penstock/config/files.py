@@ -1,0 +1,26 @@
+"""Files that the configuration names, on machines where they are not at the place that it names.
+
+Certificates and tokens reach the containers of a cluster beside the job (`spark-submit --files`), in a folder
+that the environment variable PENSTOCK_FILES names there.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+__all__ = ["FILES_VARIABLE", "located"]
+
+FILES_VARIABLE: Final = "PENSTOCK_FILES"
+
+
+def located(path: str | Path) -> Path:
+    """Give the path itself if there is a file, else the file of the same name that came with the job.
+
+    Without that variable, and where neither is there, it is the path as it was given.
+    """
+    given, folder = Path(path), os.environ.get(FILES_VARIABLE)
+    if folder and not given.exists() and (sent := Path(folder, given.name)).is_file():
+        return sent.absolute()
+    return given

