@@ -70,7 +70,7 @@ lock: $(STAMP) ## rewrite requirements.lock from pyproject.toml
 
 jars: $(STAMP) ## rewrite the jar locks from their coordinates
 	$(BIN)/python -m penstock.embedded.relock
-	$(BIN)/python -m penstock.embedded.relock tests/interop/coordinates.toml
+	$(BIN)/python -m penstock.embedded.relock tests/interop/coordinates.toml tests/hadoop/coordinates.toml
 
 clean: ## remove what the other targets made in this folder
 	rm -rf $(VENV) .fuzz build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .penstock

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from penstock.embedded.home import penstock_home
 
 if TYPE_CHECKING:
+    from mini_cluster import MiniCluster
     from pyspark.sql import SparkSession
 
     from penstock.embedded.kafka import Kafka
@@ -154,6 +155,15 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniCluster]:
+    """A NameNode with one DataNode."""
+    from mini_cluster import MiniCluster
+
+    with MiniCluster(tmp_path_factory.mktemp("hdfs")) as cluster:
+        yield cluster
 
 
 @pytest.hookimpl(trylast=True)

@@ -124,6 +124,13 @@ Fresh = Annotated[
         "--fresh-checkpoint", help="Begin anew where the checkpoint does not fit; the old one is kept beside."
     ),
 ]
+Replay = Annotated[
+    bool | None,
+    typer.Option(
+        "--replay/--no-replay",
+        help="If an older checkpoint was put back: write again what was written since, or go on behind it.",
+    ),
+]
 MetricsAt = Annotated[
     str | None,
     typer.Option(
@@ -169,6 +176,7 @@ def command(
     take_over: TakeOver = False,
     max_offsets: MaxOffsets = None,
     fresh_checkpoint: Fresh = False,
+    replay: Replay = None,
     broker_timeout: BrokerTimeout = 60.0,
     metrics: MetricsAt = None,
     package: PackageFile = None,
@@ -198,12 +206,14 @@ def command(
         take_over=take_over,
         max_offsets=max_offsets or MAX_OFFSETS_PER_TRIGGER,
         fresh_checkpoint=fresh_checkpoint,
+        replay=replay,
         broker_timeout=broker_timeout,
     )
     pipeline = load_pipeline(file, context=configuration().context())
     of_spark = {
         "--master": master,
         "--max-offsets": max_offsets,
+        "--replay": replay,
         "--package": package,
         "--worker-python": worker_python,
     }

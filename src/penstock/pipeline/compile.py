@@ -44,8 +44,10 @@ __all__ = ["CompiledRoute", "Pipeline", "PipelineCheck", "check_pipeline", "load
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 _DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?\Z")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _LOCAL_URL: Final = re.compile(r"(?i:file):(?://)?(/(?!/).*)\Z", re.DOTALL)
+_NO_FILE_SYSTEMS: Final = frozenset({"file", "ftp", "http", "https", "jdbc", "kafka", "pulsar", "sftp"})
+"""Schemes of what cannot hold a checkpoint; `file` is here for a folder of another host."""
 _CONDITIONS: Final = ("where", "filter", "cesql", "sql")
 
 
@@ -151,15 +153,21 @@ class _Compiler:
         warn_of_refusals(pipeline, self.report)
         return pipeline
 
-    def _checkpoint(self) -> Path:
-        """Return the folder of the checkpoint, relative to the file; a URL of another store is reported."""
+    def _checkpoint(self) -> str:
+        """Return where the checkpoint is: a local folder, relative to the file, or a URL as it is written.
+
+        Whether Spark has a file system for a scheme is known when it has started, with its packages.
+        """
         text = self.document.checkpoint
         local = _LOCAL_URL.match(text)
         if local is not None:
-            return Path(unquote(local[1]))
-        if _SCHEME.match(text):
-            self.report.add(rules.REMOTE_CHECKPOINT, self.document.at("checkpoint"), found=text[:200])
-        return self.path.parent / text
+            return unquote(local[1])
+        scheme = _SCHEME.match(text)
+        if scheme is None:
+            return str(self.path.parent / text)
+        if scheme[1].lower() in _NO_FILE_SYSTEMS:
+            self.report.add(rules.NO_FILE_SYSTEM, self.document.at("checkpoint"), found=text[:200])
+        return text
 
     def _name(self) -> str | None:
         name = self.document.name

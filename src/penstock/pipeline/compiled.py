@@ -39,7 +39,8 @@ class Pipeline:
     """All routes of a file."""
 
     path: Path
-    checkpoint: Path
+    checkpoint: str
+    """A local folder, or a URL of another file system that Spark reaches."""
     engine: str
     contract: Contract
     routes: tuple[CompiledRoute, ...]

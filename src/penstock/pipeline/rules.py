@@ -114,11 +114,11 @@ BAD_NAME = _rule(
     "The name is part of the names of consumer groups.",
     "use at most 100 letters, digits, dots, hyphens and underscores",
 )
-REMOTE_CHECKPOINT = _rule(
+NO_FILE_SYSTEM = _rule(
     "PK527",
-    "checkpoint: {found} is no folder of this machine",
-    "The checkpoint is locked and read as files; a path with a scheme would become a local folder.",
-    "name a folder, local or mounted, without a scheme",
+    "checkpoint: {found} is on no file system that Spark could write",
+    "A checkpoint is a folder: local or mounted, or on a file system of Hadoop.",
+    "name a folder without a scheme, or one like hdfs://host:8020/folder or s3a://bucket/folder",
 )
 NO_KEY = _rule(
     "PK528",
@@ -168,7 +168,7 @@ RULES = (
     NO_FUNCTION,
     DOUBTFUL_SQL,
     BAD_NAME,
-    REMOTE_CHECKPOINT,
+    NO_FILE_SYSTEM,
     NO_KEY,
     SMALLER_TARGET,
     TIGHT_TIME,

@@ -26,6 +26,7 @@ from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.fingerprint import read_fingerprint
 from penstock.pipeline.job.loop import owner_of
 from penstock.pipeline.job.survey import Survey, survey
+from penstock.pipeline.spark.file_system import LocalFileSystem
 from penstock.record import KafkaRecord
 
 if TYPE_CHECKING:
@@ -59,9 +60,9 @@ def looped(project: Any, name: str = "pipeline.yaml", **options: Any) -> tuple[i
 
 
 def test_the_files_of_the_version_before_are_read() -> None:
-    checkpoint = Checkpoint(folder=BEFORE / "kafka-in")
+    checkpoint = Checkpoint(files=LocalFileSystem(BEFORE), name="kafka-in")
     assert checkpoint.position("in") == {0: 7, 1: 7}
-    found = read_fingerprint(checkpoint.fingerprint)
+    found = read_fingerprint(checkpoint.files, checkpoint.fingerprint)
     assert found is not None
     assert (found.topic_id, found.exactly_once) == ("z1F125UNQMKaAbNdytGHag", None)
     assert found.marks == ("penstock.kafka-in.9a605428b879", {0: 0, 1: 0})
@@ -104,7 +105,7 @@ def test_a_spark_job_goes_on_from_a_checkpoint_of_the_version_before(
     known |= {"topic": topic, "cluster_id": admin.cluster_id(), "topic_id": admin.topic_id(topic)}
     (folder / f"kafka-{topic}.json").write_text(json.dumps(known))
     assert shop.run(spark, engine="fused").counts["n_in"] == 6
-    found = read_fingerprint(folder / f"kafka-{topic}.json")
+    found = read_fingerprint(LocalFileSystem(folder), f"kafka-{topic}.json")
     assert found is not None
     assert (found.exactly_once, found.query) == (True, "penstock.kafka-in.9a605428b879")
     # From now on a downgrade is noticed: an edited route must not cost the guarantee in silence.

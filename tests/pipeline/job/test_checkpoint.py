@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import CheckpointMismatch, PipelineError, Refused
-from penstock.pipeline.job.checkpoint import Checkpoint, locked
+from penstock.errors import CheckpointMismatch, MachineError, PipelineError
+from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.fingerprint import (
     Fingerprint,
     beyond,
@@ -19,6 +19,7 @@ from penstock.pipeline.job.fingerprint import (
     refuse,
     write_fingerprint,
 )
+from penstock.pipeline.spark.file_system import LocalFileSystem
 
 OLD = Fingerprint(
     topic="orders",
@@ -77,8 +78,9 @@ def test_harmless_changes_are_noted(new: Fingerprint, text: str, tmp_path: Path)
 def test_when_a_topic_on_pulsar_was_created(
     was: dict[str, str], now: dict[str, str], refused: int, tmp_path: Path
 ) -> None:
-    write_fingerprint(tmp_path / "f.json", replace(OLD, created=was))
-    kept = read_fingerprint(tmp_path / "f.json")
+    files = LocalFileSystem(tmp_path)
+    write_fingerprint(files, "f.json", replace(OLD, created=was))
+    kept = read_fingerprint(files, "f.json")
     assert kept is not None
     found = changes(kept, replace(OLD, created=now))
     assert [change.fatal for change in found] == [True] * refused
@@ -133,21 +135,21 @@ def test_a_cluster_that_has_no_ids_is_not_compared_by_them() -> None:
 
 
 def test_a_fingerprint_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "sub" / "a.json"
-    assert read_fingerprint(path) is None
-    write_fingerprint(path, OLD)
-    assert read_fingerprint(path) == OLD
-    assert [each.name for each in path.parent.iterdir()] == ["a.json"]
+    files, path = LocalFileSystem(tmp_path), "sub/a.json"
+    assert read_fingerprint(files, path) is None
+    write_fingerprint(files, path, OLD)
+    assert read_fingerprint(files, path) == OLD
+    assert files.list("sub") == ["a.json"]
 
 
 def test_a_fingerprint_is_never_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who dies in the middle leaves the old one whole, and who has it open reads the old one to its end."""
-    path, old = tmp_path / "a.json", tmp_path / "old.json"
-    write_fingerprint(path, OLD)
-    old.hardlink_to(path)
+    files = LocalFileSystem(tmp_path)
+    write_fingerprint(files, "a.json", OLD)
+    (tmp_path / "old.json").hardlink_to(tmp_path / "a.json")
     new = replace(OLD, partitions=6)
-    write_fingerprint(path, new)
-    assert (read_fingerprint(old), read_fingerprint(path)) == (OLD, new)
+    write_fingerprint(files, "a.json", new)
+    assert (read_fingerprint(files, "old.json"), read_fingerprint(files, "a.json")) == (OLD, new)
 
     def dies(self: Path, data: str, **_: str) -> int:
         with self.open("w") as half:
@@ -155,17 +157,17 @@ def test_a_fingerprint_is_never_written_in_place(tmp_path: Path, monkeypatch: py
         raise OSError("no space left on device")
 
     monkeypatch.setattr(Path, "write_text", dies)
-    with pytest.raises(OSError, match="no space"):
-        write_fingerprint(path, replace(OLD, partitions=8))
-    assert read_fingerprint(path) == new
+    with pytest.raises(MachineError) as caught:
+        write_fingerprint(files, "a.json", replace(OLD, partitions=8))
+    assert "no space" in (caught.value.why or "")
+    assert read_fingerprint(files, "a.json") == new
 
 
 @pytest.mark.parametrize("text", ["", "[", "[]", "{}", '{"topic": 1}', "[" * 100_000, "\ud800"])
 def test_a_fingerprint_that_cannot_be_read_is_told(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    (tmp_path / "a.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(PipelineError, match="fingerprint"):
-        read_fingerprint(path)
+        read_fingerprint(LocalFileSystem(tmp_path), "a.json")
 
 
 def checkpoint(folder: Path, **files: str) -> Checkpoint:
@@ -173,7 +175,7 @@ def checkpoint(folder: Path, **files: str) -> Checkpoint:
         path = folder / "source" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return Checkpoint(folder=folder / "source")
+    return Checkpoint(files=LocalFileSystem(folder), name="source")
 
 
 def offsets(**parts: int) -> str:
@@ -189,7 +191,10 @@ def test_the_position_is_that_of_the_last_batch_that_was_written(tmp_path: Path)
         "commits/8": "v1\n{}",
         "commits/.8.crc": "",
     }
-    assert checkpoint(tmp_path, **files).position("t") == {0: 10, 1: 7}
+    found = checkpoint(tmp_path, **files)
+    assert found.position("t") == {0: 10, 1: 7}
+    assert found.planned("t") == {0: 20, 1: 9}
+    assert checkpoint(tmp_path / "other").planned("t") == {}
 
 
 def test_without_a_written_batch_it_is_where_the_source_began(tmp_path: Path) -> None:
@@ -209,16 +214,21 @@ def test_a_log_that_cannot_be_read_is_told(text: str, tmp_path: Path) -> None:
 def test_an_old_checkpoint_is_kept_beside(tmp_path: Path) -> None:
     for number in (1, 2):
         made = checkpoint(tmp_path)
-        write_fingerprint(made.fingerprint, OLD)
+        write_fingerprint(made.files, made.fingerprint, OLD)
         assert made.exists
-        assert made.put_aside() == tmp_path / f"source.old-{number}"
+        assert made.put_aside() == str(tmp_path / f"source.old-{number}")
         assert not made.exists
-        assert not made.fingerprint.exists()
-    assert Checkpoint(folder=tmp_path / "none").put_aside() is None
+        assert not made.files.exists(made.fingerprint)
+    assert Checkpoint(files=made.files, name="none").put_aside() is None
 
 
-def test_only_one_job_holds_a_folder(tmp_path: Path) -> None:
-    with locked(tmp_path / "c"), pytest.raises(Refused, match="another job"), locked(tmp_path / "c"):
-        pass
-    with locked(tmp_path / "c"):
-        pass
+@pytest.mark.parametrize(
+    "text", ["", "v1", 'v1\n{"batchWatermarkMs":0}', 'v1\n{"batchWatermarkMs":0}\n{"t":{"0"']
+)
+def test_offsets_that_are_cut_are_told(text: str, tmp_path: Path) -> None:
+    """The line about the query looks like offsets: taken for them, the source would begin anew."""
+    cut = checkpoint(tmp_path, **{"offsets/0": text, "commits/0": "v1\n{}"})
+    for read in (cut.position, cut.planned):
+        with pytest.raises(PipelineError, match="cannot be read") as caught:
+            read("t")
+        assert "offsets/0" in (caught.value.where or "")

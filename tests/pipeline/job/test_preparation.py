@@ -16,6 +16,7 @@ from penstock.pipeline.job import JobOptions, preparation
 from penstock.pipeline.job import loop as job_loop
 from penstock.pipeline.job.fingerprint import Change
 from penstock.pipeline.job.loop import LoopJob
+from penstock.pipeline.spark.file_system import LocalFileSystem
 
 EXACTLY, AT_LEAST = SimpleNamespace(exactly_once=True), SimpleNamespace(exactly_once=False)
 SOURCE: Any = SimpleNamespace(
@@ -44,10 +45,10 @@ def test_exactly_once_does_not_become_less_unasked(
     refused: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preparation, "read_fingerprint", lambda _: SimpleNamespace(exactly_once=was))
+    monkeypatch.setattr(preparation, "read_fingerprint", lambda *_: SimpleNamespace(exactly_once=was))
     monkeypatch.setattr(preparation, "fused_stops", lambda *_: ())
     pipeline: Any = SimpleNamespace(engine=engine)
-    checkpoint: Any = SimpleNamespace(exists=True, fingerprint=Path("x.json"), folder=Path("x"))
+    checkpoint: Any = SimpleNamespace(files=None, exists=True, fingerprint="x.json", folder="x")
 
     def check() -> None:
         preparation._refuse_downgrade(SOURCE, pipeline, options, checkpoint, work)
@@ -71,15 +72,17 @@ def test_what_a_job_delivers_is_written_beside_its_checkpoint(
         query=None,
         work=work,
         exactly_once=delivers,
-        checkpoint=SimpleNamespace(fingerprint=tmp_path / "in.json", exists=False),
+        checkpoint=SimpleNamespace(fingerprint="in.json", exists=False),
     )
-    monkeypatch.setattr(preparation, "sources_of", lambda _: (SOURCE,))
     monkeypatch.setattr(preparation, "_prepare", lambda *_: ready)
     monkeypatch.setattr(preparation, "_fingerprint", lambda *_, **more: more)
-    monkeypatch.setattr(preparation, "write_fingerprint", lambda path, found: written.append((path, found)))
-    pipeline: Any = SimpleNamespace(checkpoint=tmp_path)
-    preparation.prepare(pipeline, JobOptions(), SimpleNamespace())  # type: ignore[arg-type]
-    assert written == [(tmp_path / "in.json", {"exactly_once": delivers})]
+    monkeypatch.setattr(
+        preparation, "write_fingerprint", lambda _, path, found: written.append((path, found))
+    )
+    checked: Any = SimpleNamespace(source=SOURCE)
+    nothing: Any = SimpleNamespace()
+    preparation.prepare([checked], nothing, JobOptions(), nothing, LocalFileSystem(tmp_path))
+    assert written == [("in.json", {"exactly_once": delivers})]
 
 
 class Marks:

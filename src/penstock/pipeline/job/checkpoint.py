@@ -1,4 +1,4 @@
-"""Spark's checkpoint of one source as a folder: how far it has come, and who uses it.
+"""Spark's checkpoint of one source: how far it has come.
 
 Its layout is Spark's: `offsets/N` says what batch N covers, `commits/N` that it is written, `sources/0/0`
 where the source began.
@@ -6,89 +6,84 @@ where the source began.
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 from penstock.brokers.kafka_offsets import Offsets
-from penstock.errors import PipelineError, Refused
+from penstock.pipeline.job.fingerprint import UnreadableCheckpoint
 from penstock.pipeline.job.offsets import read_offsets
+from penstock.pipeline.spark.file_system import FileSystem
 
-__all__ = ["Checkpoint", "locked"]
-
-_LARGEST_FILE: Final = 16 * 1024 * 1024
+__all__ = ["Checkpoint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The folder of one source."""
+    """The folder of one source, and the file with its fingerprint beside it."""
 
-    folder: Path
+    files: FileSystem
+    name: str
 
     @property
-    def fingerprint(self) -> Path:
+    def folder(self) -> str:
+        """Where it is, for people."""
+        return self.files.where(self.name)
+
+    @property
+    def url(self) -> str:
+        """Where it is, for Spark."""
+        return self.files.url(self.name)
+
+    @property
+    def fingerprint(self) -> str:
         """The file beside it that says what it belongs to."""
-        return self.folder.with_name(f"{self.folder.name}.json")
+        return f"{self.name}.json"
 
     @property
     def exists(self) -> bool:
         """Whether a query has begun in it."""
-        return (self.folder / "metadata").exists()
+        return self.files.exists(f"{self.name}/metadata")
 
     def position(self, topic: str) -> Offsets:
-        """Give where the next batch begins; nothing if no batch was ever planned."""
+        """Return where the next batch begins; nothing if no batch was ever planned."""
         done = self._newest("commits")
-        path = self.folder / "sources" / "0" / "0" if done is None else self.folder / "offsets" / str(done)
-        if not path.exists():
-            return {}
-        try:
-            if path.stat().st_size > _LARGEST_FILE:
-                raise ValueError("it is too large")
-            # A version, in offsets/N a line about the query, and the offsets.
-            return read_offsets(path.read_text(encoding="utf-8").splitlines()[-1], topic)
-        except (OSError, ValueError, IndexError, RecursionError) as exc:
-            raise PipelineError(
-                "the checkpoint cannot be read",
-                where=str(path),
-                why=str(exc),
-                next="begin anew: --fresh-checkpoint, or name another folder under checkpoint",
-            ) from exc
+        return self._offsets("sources/0/0" if done is None else f"offsets/{done}", topic)
 
-    def put_aside(self) -> Path | None:
-        """Move it out of the way; give its new place, None if there was nothing."""
-        if not self.folder.exists():
+    def planned(self, topic: str) -> Offsets:
+        """Return where the newest batch ends, whether it is written or not; nothing if there is none."""
+        newest = self._newest("offsets")
+        return {} if newest is None else self._offsets(f"offsets/{newest}", topic)
+
+    def put_aside(self) -> str | None:
+        """Move it out of the way; return its new place, None if there was nothing."""
+        if not self.files.exists(self.name):
             return None
         number = 1
-        while (aside := self.folder.with_name(f"{self.folder.name}.old-{number}")).exists():
+        while self.files.exists(aside := f"{self.name}.old-{number}"):
             number += 1
-        self.folder.rename(aside)
-        self.fingerprint.unlink(missing_ok=True)
-        return aside
+        self.files.rename(self.name, aside)
+        self.files.delete(self.fingerprint)
+        return self.files.where(aside)
 
     def _newest(self, log: str) -> int | None:
-        folder = self.folder / log
-        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        names = self.files.list(f"{self.name}/{log}")
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep two jobs from working with the same checkpoints: each would write what the other has written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
+    def _offsets(self, file: str, topic: str) -> Offsets:
+        path = f"{self.name}/{file}"
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            raise Refused(
-                "another job runs with this checkpoint",
-                where=str(folder),
-                next="end it, or name another folder under checkpoint",
+            text = self.files.read(path)
+            if text is None:
+                return {}
+            # A version, in offsets/N a line about the query, and the offsets.
+            lines = text.splitlines()
+            if len(lines) < (3 if file.startswith("offsets/") else 2):
+                raise ValueError("it is cut: there are no offsets in it")
+            return read_offsets(lines[-1], topic)
+        except (ValueError, RecursionError) as exc:
+            raise UnreadableCheckpoint(
+                "the checkpoint cannot be read",
+                where=self.files.where(path),
+                why=str(exc),
+                next="put a whole copy of this file back, or begin anew: --fresh-checkpoint, or name another "
+                "folder under checkpoint",
             ) from exc
-        yield
-    finally:
-        os.close(descriptor)

@@ -20,9 +20,20 @@ _LATE: Final = r"failed to connect back|waiting for the Python worker to connect
 _AWAY: Final = "a cluster did not answer in time"
 _REFUSED: Final = "a cluster did not accept our credentials"
 _NEXT_AWAY: Final = "start it, then run again: the checkpoint knows where to go on; penstock doctor"
+_STORE_AWAY: Final = "the file system of the checkpoint takes no writes, or does not answer"
 _NO_TOPIC: Final = "a topic is not there any more"
 
 _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
+    (
+        r"SafeModeException|Call From \S+ to \S+ failed on|could only be written to 0 of",
+        _STORE_AWAY,
+        "start it, or wait until its NameNode has left safe mode, then run again",
+    ),
+    (
+        r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using",
+        "another job took over this checkpoint",
+        "end one of the two; a copy of a checkpoint cannot run beside the original",
+    ),
     (
         r"data may have been missed|OffsetOutOfRange|offsets? (?:is|are|was) (?:changed|out of range)",
         "records were deleted before they were read",
@@ -83,7 +94,7 @@ def is_away(failed: JobFailed, connections: Mapping[str, Connection]) -> bool:
     if failed.what == _REFUSED:
         given = (each.security.password or each.security.token for each in connections.values())
         return any(secret is not None and secret.changes for secret in given)
-    return failed.what == _AWAY
+    return failed.what in (_AWAY, _STORE_AWAY)
 
 
 def may_be_away(failed: JobFailed) -> bool:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -20,12 +18,14 @@ from penstock.errors import CheckpointMismatch, PipelineError
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import CompiledRoute
 from penstock.pipeline.fused.same_topic import are_certainly_two
+from penstock.pipeline.spark.file_system import FileSystem
 
 __all__ = [
     "ENGINE",
     "Change",
     "Fingerprint",
     "Query",
+    "UnreadableCheckpoint",
     "beyond",
     "changes",
     "moved",
@@ -39,7 +39,10 @@ ENGINE: Final = "spark"
 _VERSION: Final = 1
 _NO_ID: Final = "penstock"
 """What gateways of older versions told as the id of their cluster."""
-_LARGEST_FILE: Final = 16 * 1024 * 1024
+
+
+class UnreadableCheckpoint(PipelineError):
+    """A file of a checkpoint is cut, or is something else."""
 
 
 class Query(NamedTuple):
@@ -221,29 +224,25 @@ def refuse(found: Sequence[Change], where: object) -> None:
         )
 
 
-def read_fingerprint(path: Path) -> Fingerprint | None:
-    """Read the file; None if there is none."""
+def read_fingerprint(files: FileSystem, path: str) -> Fingerprint | None:
+    """Read the file; None if there is none. Raises UnreadableCheckpoint."""
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise ValueError("it is too large")
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        text = files.read(path)
+        if text is None:
+            return None
+        found: Any = json.loads(text)
         # A file from before there were queries has none.
         values = {each.name: found[each.name] for each in fields(Fingerprint) if each.name in found}
         return Fingerprint(**{**values, "operations": tuple(values["operations"])})
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as exc:
-        raise PipelineError(
+    except (ValueError, TypeError, KeyError, RecursionError) as exc:
+        raise UnreadableCheckpoint(
             "the fingerprint of the checkpoint cannot be read",
-            where=str(path),
+            where=files.where(path),
             why=str(exc),
             next="remove this file to trust the checkpoint, or begin anew with --fresh-checkpoint",
         ) from exc
 
 
-def write_fingerprint(path: Path, fingerprint: Fingerprint) -> None:
+def write_fingerprint(files: FileSystem, path: str, fingerprint: Fingerprint) -> None:
     """Write the file in one step, so that a crash leaves the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(asdict(fingerprint), indent=2) + "\n", encoding="utf-8")
-    fresh.replace(path)
+    files.write(path, json.dumps(asdict(fingerprint), indent=2) + "\n")

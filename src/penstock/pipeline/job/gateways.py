@@ -22,6 +22,7 @@ from penstock.pipeline.assembly import sources_of
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.pulsar import PULSAR, gateway_of, tenant_of
 from penstock.pipeline.session import is_local
+from penstock.pipeline.spark.file_system import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,7 +123,11 @@ def _with(pipeline: Pipeline, connections: Mapping[str, Connection]) -> Pipeline
     return replace(pipeline, routes=tuple(map(rerouted, pipeline.routes)), gateways=connections)
 
 
-def _mark(checkpoint: Path, server: str) -> str:
-    """Give the same for every run of a job, and another for every other job."""
-    told = f"{socket.gethostname()}|{checkpoint.absolute()}|{server}"
+def _mark(checkpoint: str, server: str) -> str:
+    """Give the same for every run of a job, and another for every other job.
+
+    A checkpoint that every machine reaches is the same one on each: a driver may move.
+    """
+    place = checkpoint if is_remote(checkpoint) else f"{socket.gethostname()}|{Path(checkpoint).absolute()}"
+    told = f"{place}|{server}"
     return hashlib.sha256(told.encode()).hexdigest()[:12]

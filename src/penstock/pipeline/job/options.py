@@ -41,5 +41,7 @@ class JobOptions:
     """Go on from the offsets of a group that another pipeline has committed; only a loop has such."""
     broker_timeout: float = BROKER_SECONDS
     """Seconds for a broker that does not answer; a loop without an end begins anew after them, for ever."""
+    replay: bool | None = None
+    """For a checkpoint that is older than what was written: write it again, or (False) go on behind it."""
     fresh_checkpoint: bool = False
     """Begin anew where a checkpoint no longer fits; the old one is kept beside."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import Final
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.errors import CheckpointMismatch, ClusterError, JobFailed, UsageError
@@ -17,6 +17,7 @@ from penstock.pipeline.job.choice import COLUMNS, FUSED, chosen, fused_stops, gu
 from penstock.pipeline.job.fingerprint import (
     Fingerprint,
     Query,
+    UnreadableCheckpoint,
     changes,
     moved,
     read_fingerprint,
@@ -29,10 +30,37 @@ from penstock.pipeline.job.offsets import gap
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.sinks import Delivery, delivery_of
 from penstock.pipeline.job.survey import Clusters, Survey, beyond_end, creation, settled, survey
+from penstock.pipeline.spark.file_system import FileSystem
 from penstock.pipeline.stage import Stage
 from penstock.pipeline.typed.schemas import Schemas
 
-__all__ = ["Prepared", "prepare", "promised", "refreshed", "refuse_gap"]
+__all__ = ["Checked", "Prepared", "check_sources", "prepare", "promised", "refreshed", "refuse_gap"]
+
+_SHOWN: Final = 5
+"""Partitions that an error names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A source whose routes, functions and clusters are in order; its checkpoint was not looked at."""
+
+    source: Source
+    stage: Stage
+    schemas: Schemas
+    """Those that the stage was given; `refreshed` makes it anew with those learnt since."""
+    survey: Survey
+    on_data_loss: str
+    group: str | None
+    work: Work | None
+    """What the workers of the fused engine are told, without the name of the marks; None: columns."""
+    notes: tuple[str, ...]
+
+    @property
+    def promise(self) -> str:
+        """What the delivery is worth."""
+        if self.work is None:
+            return guarantee(COLUMNS, self.source)
+        return guarantee(FUSED, self.source, exactly_once=self.work.exactly_once)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +70,6 @@ class Prepared:
     source: Source
     stage: Stage
     schemas: Schemas
-    """Those that the stage was given; `refreshed` makes it anew with those learnt since."""
     survey: Survey
     checkpoint: Checkpoint
     delivery: Delivery
@@ -63,40 +90,74 @@ class Prepared:
         """Whether it delivers exactly once."""
         return self.work is not None and self.work.exactly_once
 
-    @property
-    def promise(self) -> str:
-        """What the delivery is worth."""
-        if self.work is None:
-            return guarantee(COLUMNS, self.source)
-        return guarantee(FUSED, self.source, exactly_once=self.work.exactly_once)
 
-
-def prepare(pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> tuple[Prepared, ...]:
-    """Prepare every source, or say why one cannot run; only then fingerprints are written."""
-    sources = sources_of(pipeline)
-    _leave_none_behind(sources, Path(pipeline.checkpoint).absolute(), settings)
-    prepared = tuple(_prepare(source, pipeline, settings, clusters) for source in sources)
-    if settings.shadow and not any(each.work for each in prepared):
+def check_sources(pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> tuple[Checked, ...]:
+    """Do everything that can be refused without the checkpoint."""
+    checked = tuple(_check(source, pipeline, settings, clusters) for source in sources_of(pipeline))
+    if settings.shadow and not any(each.work for each in checked):
         raise UsageError(
             "--shadow compares the kernel of the fused engine, and it runs none of these routes",
             next="penstock routes --explain says why; leave --shadow out",
         )
+    return checked
+
+
+def _check(source: Source, pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> Checked:
+    group = group_of(source, pipeline, settings.group)
+    schemas = Schemas()
+    stage = stage_of(source, pipeline, schemas)
+    engine = chosen(settings.engine or pipeline.engine, source, pipeline)
+    check_functions(stage)
+    found, unseen = _with_creation(survey(source, stage, clusters), source, pipeline)
+    stage = settled(stage, found, len(source.servers))
+    policy = settings.on_data_loss or pipeline.on_data_loss
+    work, notes = None, [*_without_group(source, group), *unseen]
+    if engine == FUSED:
+        work = work_of(source, stage, settings, group="", on_data_loss=policy)
+        notes += promised(source, work, settings)
+    elif settings.shadow:
+        notes.append(f"{source.name}: --shadow compares nothing here: the columns engine has no kernel")
+    return Checked(
+        source=source,
+        stage=stage,
+        schemas=schemas,
+        survey=found,
+        on_data_loss=policy,
+        group=group,
+        work=work,
+        notes=tuple(notes),
+    )
+
+
+def prepare(
+    checked: Sequence[Checked],
+    pipeline: Pipeline,
+    settings: JobOptions,
+    clusters: Clusters,
+    files: FileSystem,
+) -> tuple[Prepared, ...]:
+    """Hold every source against its checkpoint; fingerprints are written when all of them may run."""
+    _leave_none_behind([each.source for each in checked], files, settings)
+    prepared = tuple(_prepare(each, pipeline, settings, clusters, files) for each in checked)
     for each in prepared:
         fingerprint = _fingerprint(each.source, each.survey, each.query, exactly_once=each.exactly_once)
         path = each.checkpoint.fingerprint
-        if each.checkpoint.exists and (old := read_fingerprint(path)) is not None:
+        if each.checkpoint.exists and (old := read_fingerprint(files, path)) is not None:
             # What could not be seen this time is compared the next time.
             fingerprint = replace(fingerprint, created={**old.created, **fingerprint.created})
-        write_fingerprint(path, fingerprint)
+        write_fingerprint(files, path, fingerprint)
     return prepared
 
 
-def _leave_none_behind(sources: Sequence[Source], folder: Path, settings: JobOptions) -> None:
+def _leave_none_behind(sources: Sequence[Source], files: FileSystem, settings: JobOptions) -> None:
     """Refuse to forget the checkpoint of an operation that is now read from another topic."""
     now = {source.name for source in sources}
-    for path in sorted(folder.glob("*.json")):
-        checkpoint = Checkpoint(folder=path.with_suffix(""))
-        old = read_fingerprint(path) if path.stem not in now and checkpoint.exists else None
+    for path in files.list(""):
+        name = path.removesuffix(".json")
+        checkpoint = Checkpoint(files=files, name=name)
+        if name == path or name in now or not checkpoint.exists:
+            continue
+        old = read_fingerprint(files, path)
         found = [
             change
             for source in sources
@@ -105,46 +166,37 @@ def _leave_none_behind(sources: Sequence[Source], folder: Path, settings: JobOpt
         ]
         if found and settings.fresh_checkpoint:
             checkpoint.put_aside()
-        refuse(found if checkpoint.exists else (), checkpoint.folder)
+        else:
+            refuse(found, checkpoint.folder)
 
 
-def _prepare(source: Source, pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> Prepared:
-    group = group_of(source, pipeline, settings.group)
-    schemas = Schemas()
-    stage = stage_of(source, pipeline, schemas)
-    engine = chosen(settings.engine or pipeline.engine, source, pipeline)
-    check_functions(stage)
-    found, unseen = _with_creation(survey(source, stage, clusters), source, pipeline)
-    stage = settled(stage, found, len(source.servers))
-    checkpoint = Checkpoint(folder=Path(pipeline.checkpoint).absolute() / source.name)
-    compared = _compare(source, found, checkpoint, settings, clusters)
-    notes = (*compared, *_without_group(source, group), *unseen)
-    query, policy = _query(source, checkpoint, found, engine), settings.on_data_loss or pipeline.on_data_loss
+def _prepare(
+    each: Checked, pipeline: Pipeline, settings: JobOptions, clusters: Clusters, files: FileSystem
+) -> Prepared:
+    source, found = each.source, each.survey
+    checkpoint = Checkpoint(files=files, name=source.name)
+    notes = [*_compare(source, found, checkpoint, settings, clusters)]
+    query, replayed = _query(each, checkpoint, settings, clusters)
     position = _position(source, checkpoint, query, clusters)
     lost = gap(position, found.earliest)
-    if lost and policy == "stop":
-        refuse_gap(lost, source.topic, str(checkpoint.folder))
-    work = None
-    if engine == FUSED and query is not None:
-        work = work_of(source, stage, settings, group=query.name, on_data_loss=policy)
-        notes = (*notes, *promised(source, work, settings))
+    if lost and each.on_data_loss == "stop":
+        refuse_gap(lost, source.topic, checkpoint.folder)
+    work = None if each.work is None or query is None else replace(each.work, group=query.name)
     _refuse_downgrade(source, pipeline, settings, checkpoint, work)
-    if settings.shadow and work is None:
-        notes = (*notes, f"{source.name}: --shadow compares nothing here: the columns engine has no kernel")
     return Prepared(
         source=source,
-        stage=stage,
-        schemas=schemas,
+        stage=each.stage,
+        schemas=each.schemas,
         survey=found,
         checkpoint=checkpoint,
         delivery=delivery_of(source),
-        on_data_loss=policy,
-        group=group,
+        on_data_loss=each.on_data_loss,
+        group=each.group,
         query=query,
         work=work,
         position=position or found.earliest,
         lost=0 if work else lost,
-        notes=notes,
+        notes=(*notes, *replayed, *each.notes),
     )
 
 
@@ -167,22 +219,62 @@ def refuse_gap(lost: int, topic: str, where: str) -> None:
     )
 
 
-def _query(source: Source, checkpoint: Checkpoint, found: Survey, engine: str) -> Query | None:
-    """Give the marks that belong to a checkpoint; new ones if the fused engine has never used it."""
-    old = read_fingerprint(checkpoint.fingerprint) if checkpoint.exists else None
-    if old is not None and old.marks is not None:
-        return old.marks
-    begin = checkpoint.position(source.topic) or found.earliest
-    return Query(new_query(source), begin) if engine == FUSED else None
+def _query(
+    each: Checked, checkpoint: Checkpoint, settings: JobOptions, clusters: Clusters
+) -> tuple[Query | None, tuple[str, ...]]:
+    """Return the marks that belong to a checkpoint, and notes.
+
+    They are new if the fused engine has never used it, or if it is to write again what it has written.
+    """
+    source, is_fused = each.source, each.work is not None
+    old = read_fingerprint(checkpoint.files, checkpoint.fingerprint) if checkpoint.exists else None
+    position = checkpoint.position(source.topic)
+    known = None if old is None else old.marks
+    if known is None:
+        return (Query(new_query(source), position or each.survey.earliest) if is_fused else None), ()
+    # What the marks are ahead of is at most the batch that Spark has planned and not seen the end of.
+    planned = {**known.begin, **checkpoint.planned(source.topic)}
+    ahead = {part: at for part, at in _marks(source, known, clusters).items() if at > planned.get(part, 0)}
+    if not is_fused or not ahead:
+        unused = is_fused and settings.replay
+        return known, (f"{source.name}: --replay has nothing to do",) if unused else ()
+    if settings.replay is None:
+        raise _older_than_marks(source, checkpoint, planned, ahead)
+    written = sum(at - planned.get(part, 0) for part, at in ahead.items())
+    if settings.replay:
+        note = f"{source.name}: writes again what was written since the checkpoint, {written} offsets or more"
+        return Query(new_query(source), position or known.begin), (note,)
+    return known, (f"{source.name}: goes on behind what was written, {written} offsets after the checkpoint",)
+
+
+def _older_than_marks(
+    source: Source, checkpoint: Checkpoint, planned: Offsets, ahead: Offsets
+) -> CheckpointMismatch:
+    shown = [
+        f"partition {part}: the checkpoint ends at {planned.get(part, 0)}, written is up to {at}"
+        for part, at in sorted(ahead.items())
+    ]
+    more = [f"and {len(shown) - _SHOWN} partitions more"] if len(shown) > _SHOWN else []
+    return CheckpointMismatch(
+        f"the checkpoint of {source.name} is older than what was written with it",
+        where=checkpoint.folder,
+        why="\n".join((*shown[:_SHOWN], *more)),
+        next="an older copy was put back: --no-replay goes on behind what was written, --replay writes the "
+        "records after the checkpoint again",
+    )
+
+
+def _marks(source: Source, query: Query, clusters: Clusters) -> Offsets:
+    receive = source.receive
+    return clusters.client(receive.server, receive.connection).committed(query.name, source.topic)
 
 
 def _position(source: Source, checkpoint: Checkpoint, query: Query | None, clusters: Clusters) -> Offsets:
-    """Give where the next batch begins; marks may be ahead of the checkpoint after a crash."""
+    """Return where the next batch begins; marks may be ahead of the checkpoint after a crash."""
     position = checkpoint.position(source.topic)
     if query is None:
         return position
-    receive = source.receive
-    marks = clusters.client(receive.server, receive.connection).committed(query.name, source.topic)
+    marks = _marks(source, query, clusters)
     return {part: max(at, marks.get(part, 0)) for part, at in (position or query.begin).items()}
 
 
@@ -226,14 +318,14 @@ def _refuse_downgrade(
 
     An edited condition can stop the fused engine; nobody who edits it thinks of delivery.
     """
-    old = read_fingerprint(checkpoint.fingerprint) if checkpoint.exists else None
+    old = read_fingerprint(checkpoint.files, checkpoint.fingerprint) if checkpoint.exists else None
     asked = (settings.engine or pipeline.engine) == COLUMNS or not settings.exactly_once
     if old is None or not old.exactly_once or asked or (work is not None and work.exactly_once):
         return
     stopped = fused_stops(source, pipeline) or (f"{source.receive.server} has no transactions",)
     raise CheckpointMismatch(
         f"{source.name} was delivered exactly once, and would now be at least once",
-        where=str(checkpoint.folder),
+        where=checkpoint.folder,
         why="\n".join(stopped),
         next="change the routes so that the fused engine can run them, or accept it: --at-least-once, "
         "or engine: columns",
@@ -244,10 +336,16 @@ def _compare(
     source: Source, found: Survey, checkpoint: Checkpoint, settings: JobOptions, clusters: Clusters
 ) -> Iterator[str]:
     """Refuse a checkpoint of something else, or put it aside if that is wanted; say what else has changed."""
-    old = read_fingerprint(checkpoint.fingerprint) if checkpoint.exists else None
+    try:
+        old = read_fingerprint(checkpoint.files, checkpoint.fingerprint) if checkpoint.exists else None
+        position = checkpoint.position(source.topic)
+    except UnreadableCheckpoint as exc:
+        if not settings.fresh_checkpoint:
+            raise
+        yield f"{source.name}: begins anew: {exc.what}; the old checkpoint is {checkpoint.put_aside()}"
+        return
     if old is None:
         return
-    position = checkpoint.position(source.topic)
     passed = beyond_end(position, source, found, clusters)
     changed = (*passed, *changes(old, _fingerprint(source, found)))
     if settings.fresh_checkpoint and any(change.fatal for change in changed):

@@ -73,7 +73,7 @@ def start_query(spark: SparkSession, prepared: Prepared, settings: JobOptions) -
     else:
         planner = planner_of(spark, prepared.work, settings, prepared.query.begin)
         writer = counted(spark, prepared.work, planner, name=source.name)
-    writer = writer.queryName(source.name).option("checkpointLocation", str(prepared.checkpoint.folder))
+    writer = writer.queryName(source.name).option("checkpointLocation", prepared.checkpoint.url)
     if settings.once:
         return RunningQuery(writer.trigger(availableNow=True).start(), planner)
     return RunningQuery(writer.trigger(processingTime="0 seconds").start(), planner)

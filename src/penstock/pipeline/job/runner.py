@@ -26,20 +26,21 @@ from penstock.errors import (
 )
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
-from penstock.pipeline.job.checkpoint import locked
 from penstock.pipeline.job.choice import COLUMNS, FUSED
 from penstock.pipeline.job.failure import as_away, failure, is_away, is_late_worker, may_be_away
 from penstock.pipeline.job.gateways import Gateways
 from penstock.pipeline.job.groups import Committer
 from penstock.pipeline.job.lag import LagMonitor
+from penstock.pipeline.job.lease import Lease, leased, until_reachable
 from penstock.pipeline.job.offsets import advanced, gap
 from penstock.pipeline.job.options import JobOptions
-from penstock.pipeline.job.preparation import Prepared, prepare, refreshed
+from penstock.pipeline.job.preparation import Checked, Prepared, check_sources, prepare, refreshed
 from penstock.pipeline.job.progress import Progress, listener
 from penstock.pipeline.job.query import RunningQuery, ended, finish, start_query
 from penstock.pipeline.job.survey import Clusters, survey
 from penstock.pipeline.job.watcher import Watcher
 from penstock.pipeline.session import java_has_ended
+from penstock.pipeline.spark.file_system import FileSystem, is_remote, open_file_system
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,7 +139,11 @@ class Job:
         self._watchers: list[Watcher] = []
         self._clusters = Clusters()
         self._gateways = Gateways()
+        self._checked: tuple[Checked, ...] = ()
         self._prepared: dict[str, Prepared] = {}
+        self._files: FileSystem | None = None
+        """Where the checkpoint is; a remote one is opened when Spark is there."""
+        self._lease: Lease | None = None
         self._committers: dict[str, Committer] = {}
         self._monitors: dict[str, LagMonitor] = {}
         self._progressed: dict[str, float] = {}
@@ -157,7 +162,8 @@ class Job:
         self.running = False
 
     def __enter__(self) -> Job:
-        self._held.enter_context(locked(self.pipeline.checkpoint.absolute()))
+        if not is_remote(self.pipeline.checkpoint):
+            self._hold(open_file_system(self.pipeline.checkpoint))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -167,17 +173,17 @@ class Job:
     @property
     def progress_in(self) -> str:
         """Where it is kept how far the job has come."""
-        return str(self.pipeline.checkpoint)
+        return self.pipeline.checkpoint
 
     @property
     def only_plans(self) -> bool:
         """Whether Spark plans and no record goes through its Java; known after `prepare`."""
-        return all(each.work is not None for each in self._prepared.values())
+        return all(each.work is not None for each in self._checked)
 
     @property
     def uses_kernels(self) -> bool:
         """Whether tasks of Spark run kernels; known after `prepare`."""
-        return any(each.work is not None for each in self._prepared.values())
+        return any(each.work is not None for each in self._checked)
 
     def watch(self, watcher: Watcher) -> None:
         """Let somebody be told what happens."""
@@ -188,15 +194,47 @@ class Job:
         self._stop.set()
 
     def prepare(self) -> None:
-        """Do everything that can fail before Spark is started."""
+        """Do everything that can fail before Spark is started; a remote checkpoint is looked at by `run`."""
         self.pipeline = self._gateways.reached(self.pipeline)
-        prepared = prepare(self.pipeline, self.options, self._clusters)
-        self._prepared = {each.source.name: each for each in prepared}
-        for name, each in self._prepared.items():
+        self._checked = check_sources(self.pipeline, self.options, self._clusters)
+        for each in self._checked:
+            name = each.source.name
             self.totals[name] = Totals()
             self.outages[name] = OutageLog(_log, f"{name}: {each.source.receive.server}")
             self._plan(each.source, FUSED if each.work else COLUMNS, each.promise)
             self._begin(name)
+        if self._files is not None:
+            self._resume(self._files)
+
+    def _hold(self, files: FileSystem) -> FileSystem:
+        """Be the one writer of the checkpoint."""
+        self._lease = self._held.enter_context(leased(files, self._note))
+        self._files = files
+        return files
+
+    def _open_remote(self, spark: SparkSession) -> None:
+        """Open a checkpoint that is reached by Spark alone; its store is waited for."""
+        has_end = self.options.once or self.options.until_idle is not None
+        files = until_reachable(
+            lambda: self._hold(open_file_system(self.pipeline.checkpoint, spark)),
+            stop=self._stop,
+            seconds=self.options.broker_timeout if has_end else None,
+            note=self._note,
+        )
+        if files is None:
+            return
+        if not files.is_atomic:
+            self._note(
+                f"{files.where()}: this store has no exclusive create; two jobs that start at the same time "
+                "are kept apart by a lease, and exactly once by the broker"
+            )
+        self._resume(files)
+
+    def _resume(self, files: FileSystem) -> None:
+        """Find where to go on."""
+        prepared = prepare(self._checked, self.pipeline, self.options, self._clusters, files)
+        self._prepared = {each.source.name: each for each in prepared}
+        for name, each in self._prepared.items():
             self._watch_lag(name, each.source, each.position, outage=self.outages[name])
             if each.group is not None:
                 receive = each.source.receive
@@ -249,6 +287,8 @@ class Job:
         """Run all sources to their end; the first failure ends the others too."""
         assert spark is not None, "this job needs Spark"
         self._gateways.require_near(spark)
+        if self._files is None:
+            self._open_remote(spark)
         topics = {name: (each.source.topic, each.survey.latest) for name, each in self._prepared.items()}
         heard = listener(topics, self._told.put, self._told.put)
         spark.streams.addListener(heard)
@@ -261,6 +301,7 @@ class Job:
                 committer.close()
             with _unless_java_ended():
                 spark.streams.removeListener(heard)
+            self._held.close()
         for name, each in () if self._stop.is_set() else self._prepared.items():
             where = f"checkpoint {each.checkpoint.folder}"
             self._note_nothing_new(name, each.source.topic, where, is_empty=each.survey.is_empty)
@@ -308,11 +349,26 @@ class Job:
                 return start_query(spark, self._prepared[name], self.options)
             except (PySparkException, Py4JError) as exc:
                 if not is_late_worker(exc):
-                    raise
+                    if not self._waits_for_store(name, exc):
+                        raise
+                    if self._stop.is_set():
+                        return None
+                    continue
                 if not self._tries_again(name):
                     if self._stop.is_set():
                         return None
                     raise failure(exc, name, self._prepared[name].source.connections) from exc
+
+    def _waits_for_store(self, name: str, exc: Exception) -> bool:
+        """Wait a moment if the store of the checkpoint is away, in a run without an end."""
+        connections = self._prepared[name].source.connections
+        problem = failure(exc, name, connections)
+        has_end = self.options.once or self.options.until_idle is not None
+        if has_end or not is_away(problem, connections):
+            return False
+        self._note_failing(name, problem.what)
+        self._stop.wait(_AWAY_PAUSE)
+        return True
 
     # While it runs
 
@@ -321,6 +377,8 @@ class Job:
         going_on, ending, failed = set(queries), False, None
         while open_queries:
             self._hear()
+            if self._lease is not None:
+                self._lease.require()
             for name, query in list(open_queries.items()):
                 done, problem = self._ended_with(name, query)
                 if not done:

@@ -1,0 +1,90 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.SafeModeAction;
+import org.apache.hadoop.hdfs.HdfsConfiguration;
+import org.apache.hadoop.hdfs.MiniDFSCluster;
+import org.apache.hadoop.yarn.conf.YarnConfiguration;
+import org.apache.hadoop.yarn.server.MiniYARNCluster;
+
+/**
+ * A NameNode with one DataNode, and with a number of NodeManagers a YARN, in one process.
+ *
+ * Arguments: a folder for everything that is written, the number of NodeManagers (0: no YARN), and the class
+ * path of YARN's containers. It says "ready ADDRESS" when HDFS (and YARN) can be used; the client's
+ * configuration is then in the folder conf. Lines of standard input are orders, each answered by "done":
+ * "safemode on", "safemode off", "stop namenode", "start namenode". It ends with its standard input.
+ */
+public class MiniCluster {
+    public static void main(String[] arguments) throws Exception {
+        Path folder = Path.of(arguments[0]);
+        int managers = Integer.parseInt(arguments[1]);
+        Configuration hdfs = new HdfsConfiguration();
+        hdfs.set("hdfs.minidfs.basedir", folder.resolve("hdfs").toString());
+        // Whoever runs the tests may do everything; another user is refused, as on a real cluster.
+        hdfs.setBoolean("dfs.permissions.enabled", true);
+        // A lease that an interrupted writer left behind must not hold up a test.
+        hdfs.setInt("ipc.client.connect.max.retries", 2);
+        MiniDFSCluster files = new MiniDFSCluster.Builder(hdfs).numDataNodes(1).build();
+        files.waitActive();
+        String address = files.getFileSystem().getUri().toString();
+        Configuration client = new Configuration(false);
+        client.set("fs.defaultFS", address);
+        MiniYARNCluster yarn = null;
+        if (managers > 0) {
+            yarn = yarnOn(hdfs, address, managers, arguments[2]);
+            client = new Configuration(yarn.getConfig());
+            // A class of the tests of Hadoop, which containers do not have.
+            client.unset("net.topology.node.switch.mapping.impl");
+        }
+        Path configuration = Files.createDirectories(folder.resolve("conf"));
+        for (String name : new String[] {"core-site.xml", "yarn-site.xml"}) {
+            try (OutputStream out = Files.newOutputStream(configuration.resolve(name))) {
+                client.writeXml(out);
+            }
+        }
+        System.out.println("ready " + address);
+        obey(files);
+        if (yarn != null) {
+            yarn.stop();
+        }
+        files.shutdown(true);
+        System.exit(0);
+    }
+
+    private static MiniYARNCluster yarnOn(Configuration hdfs, String address, int managers, String classPath) {
+        YarnConfiguration conf = new YarnConfiguration(hdfs);
+        conf.set("fs.defaultFS", address);
+        // The capacity scheduler finds no queues.
+        conf.set("yarn.resourcemanager.scheduler.class",
+                "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler");
+        conf.setInt("yarn.nodemanager.resource.memory-mb", 8192);
+        conf.setInt("yarn.nodemanager.resource.cpu-vcores", 8);
+        conf.setInt("yarn.scheduler.minimum-allocation-mb", 128);
+        conf.setBoolean("yarn.nodemanager.vmem-check-enabled", false);
+        conf.setBoolean("yarn.nodemanager.disk-health-checker.enable", false);
+        conf.set("yarn.application.classpath", classPath);
+        MiniYARNCluster yarn = new MiniYARNCluster("penstock", 1, managers, 1, 1);
+        yarn.init(conf);
+        yarn.start();
+        return yarn;
+    }
+
+    private static void obey(MiniDFSCluster files) throws Exception {
+        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
+        for (String order = orders.readLine(); order != null; order = orders.readLine()) {
+            switch (order) {
+                case "safemode on" -> files.getFileSystem().setSafeMode(SafeModeAction.ENTER);
+                case "safemode off" -> files.getFileSystem().setSafeMode(SafeModeAction.LEAVE);
+                case "stop namenode" -> files.shutdownNameNodes();
+                case "start namenode" -> files.restartNameNode(0, true);
+                default -> throw new IllegalArgumentException(order);
+            }
+            System.out.println("done");
+        }
+    }
+}
