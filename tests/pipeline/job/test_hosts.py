@@ -223,6 +223,20 @@ def test_a_group_that_stands_behind_the_end_is_refused(project: Make) -> None:
     assert shop.run(None, engine="loop", fresh_checkpoint=True).counts["n_out"] == 5
 
 
+def test_the_loop_needs_no_folder(project: Make) -> None:
+    """Its state is in the broker: nothing is written, and what `checkpoint:` names is not looked at."""
+    shop = project().create().write(checkpoint="hdfs://nowhere.invalid/ck")
+    shop.produce(map(record, range(3)))
+    before = sorted(shop.folder.rglob("*"))
+    shop.folder.chmod(0o555)
+    try:
+        for expected in (3, 0):
+            assert shop.run(None, engine="loop").counts["n_out"] == expected
+    finally:
+        shop.folder.chmod(0o755)
+    assert sorted(shop.folder.rglob("*")) == before
+
+
 def test_engines_of_spark_go_on_from_one_checkpoint(project: Make, spark: SparkSession) -> None:
     shop = project().create(partitions=2).write()
     for turn, engine in enumerate(("columns", "fused", "columns", "fused")):

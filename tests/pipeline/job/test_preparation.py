@@ -14,13 +14,17 @@ from penstock.errors import CheckpointMismatch, JobFailed
 from penstock.pipeline.fused.mark import Belonging
 from penstock.pipeline.job import JobOptions, preparation
 from penstock.pipeline.job import loop as job_loop
-from penstock.pipeline.job.fingerprint import Change
+from penstock.pipeline.job.fingerprint import Change, Fingerprint, write_fingerprint
 from penstock.pipeline.job.loop import LoopJob
 from penstock.pipeline.spark.file_system import LocalFileSystem
 
 EXACTLY, AT_LEAST = SimpleNamespace(exactly_once=True), SimpleNamespace(exactly_once=False)
 SOURCE: Any = SimpleNamespace(
-    name="in", topic="in", servers=("prod",), routes=(), receive=SimpleNamespace(server="prod")
+    name="in",
+    topic="in",
+    servers=("prod",),
+    routes=(),
+    receive=SimpleNamespace(server="prod", connection=None),
 )
 
 
@@ -83,6 +87,61 @@ def test_what_a_job_delivers_is_written_beside_its_checkpoint(
     nothing: Any = SimpleNamespace()
     preparation.prepare([checked], nothing, JobOptions(), nothing, LocalFileSystem(tmp_path))
     assert written == [("in.json", {"exactly_once": delivers})]
+
+
+LOG = 'v1\n{"batchWatermarkMs":0}\n'
+
+
+@pytest.mark.parametrize(
+    ("marks", "replay", "expected"),
+    [
+        # Two batches are planned, one is committed: a mark within the open one is that of a crash.
+        ({0: 10}, None, "as it is"),
+        ({0: 20, 1: 5}, None, "as it is"),
+        ({}, None, "as it is"),
+        ({0: 20}, True, "as it is"),
+        ({0: 21}, None, "refused"),
+        ({0: 20, 1: 6}, None, "refused"),
+        ({0: 21}, False, "as it is"),
+        ({0: 21}, True, "new"),
+    ],
+)
+def test_marks_that_are_ahead_of_the_open_batch_are_told(
+    marks: dict[int, int], replay: bool | None, expected: str, tmp_path: Path
+) -> None:
+    files = LocalFileSystem(tmp_path)
+    old = Fingerprint(
+        topic="in",
+        cluster_id=None,
+        topic_id=None,
+        partitions=2,
+        operations=(),
+        routes={},
+        query="q",
+        begin={"0": 0, "1": 5},
+    )
+    write_fingerprint(files, "in.json", old)
+    files.write("in/metadata", "{}")
+    files.write("in/offsets/0", LOG + '{"in":{"0":10}}')
+    files.write("in/offsets/1", LOG + '{"in":{"0":20}}')
+    files.write("in/commits/0", "v1\n{}")
+    checked: Any = SimpleNamespace(source=SOURCE, work=EXACTLY, survey=SimpleNamespace(earliest={}))
+    clusters: Any = SimpleNamespace(client=lambda *_: SimpleNamespace(committed=lambda *_: marks))
+
+    def query() -> Any:
+        checkpoint = preparation.Checkpoint(files=files, name="in")
+        return preparation._query(checked, checkpoint, JobOptions(replay=replay), clusters)
+
+    if expected == "refused":
+        with pytest.raises(CheckpointMismatch, match="older than what was written") as caught:
+            query()
+        assert "--replay" in (caught.value.next or "")
+        return
+    found, notes = query()
+    assert (found.name == "q") == (expected == "as it is")
+    # What is written again begins where the checkpoint stands.
+    assert found.begin == ({0: 0, 1: 5} if expected == "as it is" else {0: 10, 1: 5})
+    assert len(notes) == (replay is not None)
 
 
 class Marks:

@@ -25,7 +25,8 @@ _NO_TOPIC: Final = "a topic is not there any more"
 
 _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     (
-        r"SafeModeException|Call From \S+ to \S+ failed on|could only be written to 0 of",
+        r"SafeModeException|[Nn]ame ?[Nn]ode is in safe mode|Call From \S+ to \S+ failed on"
+        r"|could only be written to 0 of",
         _STORE_AWAY,
         "start it, or wait until its NameNode has left safe mode, then run again",
     ),

@@ -243,7 +243,7 @@ def _query(
     written = sum(at - planned.get(part, 0) for part, at in ahead.items())
     if settings.replay:
         note = f"{source.name}: writes again what was written since the checkpoint, {written} offsets or more"
-        return Query(new_query(source), position or known.begin), (note,)
+        return Query(new_query(source), {**known.begin, **position}), (note,)
     return known, (f"{source.name}: goes on behind what was written, {written} offsets after the checkpoint",)
 
 
