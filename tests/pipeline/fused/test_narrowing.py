@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import struct
-from collections.abc import Callable, Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,20 +16,23 @@ import pytest
 
 from penstock.brokers.kafka_raw.produce_call import BatchError
 from penstock.brokers.kafka_raw.producer import BatchRefusal
-from penstock.errors import JobFailed
+from penstock.errors import JobFailed, Unreachable
+from penstock.pipeline.fused import feed as feed_module
 from penstock.pipeline.fused import narrowing
 from penstock.pipeline.fused.bodies import Body
-from penstock.pipeline.fused.narrowing import Narrowing
+from penstock.pipeline.fused.narrowing import Narrowing, redo
 from penstock.pipeline.fused.outbox import Output, numbered, record_bytes
 from penstock.pipeline.fused.program import program_of
 from penstock.pipeline.fused.slow import record_of
 from penstock.pipeline.plan.route import RoutePlan
 from penstock.pipeline.plan.sql import parse_sql
 from penstock.pipeline.ports import Target
+from penstock.pipeline.size import BATCH
 from penstock.pipeline.stage import Stage, StageRoute
 from penstock.record import KafkaRecord
 from penstock.wire.buffer import as_array
 from penstock.wire.kafka.batch_body import BatchBody, framed
+from penstock.wire.kernels.hashing import partition_of
 
 INVALID_RECORD, TOO_LARGE, INVALID_TIMESTAMP = 87, 10, 32
 NO_KEY = "Compacted topic cannot accept message without key in topic partition b-0."
@@ -60,12 +66,24 @@ class Topics:
     names_records: bool = True
     committed: list[tuple[str, KafkaRecord]] = field(default_factory=list)
     open: list[tuple[str, KafkaRecord]] = field(default_factory=list)
+    exactly_once: bool = True
+    """Whether a restart takes back what was written."""
+    most: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of a batch that topics take."""
     offers: int = 0
     restarts: int = 0
+    sizes: dict[str, list[int]] = field(default_factory=dict)
+    """Bytes of the batches that were offered."""
+    parts: list[tuple[str, int, KafkaRecord]] = field(default_factory=list)
+    """What was taken, and by which partition."""
 
     def offer(self, output: Output) -> BatchRefusal | None:
         self.offers += 1
         topic = program_of(self.stage).targets[output.target].topic
+        size = BATCH + len(output.body.records)
+        self.sizes.setdefault(topic, []).append(size)
+        if topic in self.most and size > self.most[topic]:
+            return BatchRefusal(TOO_LARGE, BatchError())
         body = Body.whole(as_array(bytes(output.body.records)), output.body.count)
         records = [record_of(row) for row in body.arrow(body.starts(), "", 0).to_pylist()]
         found = [(at, why) for at, record in enumerate(records) if (why := self.judge(topic, record))]
@@ -74,11 +92,13 @@ class Topics:
             named = tuple((at, why) for at, (_, why) in found) if self.names_records else ()
             return BatchRefusal(code, BatchError(named, found[0][1][1]))
         self.open += [(topic, record) for record in records]
+        self.parts += [(topic, output.partition, record) for record in records]
         return None
 
     def restart(self) -> None:
         self.restarts += 1
-        self.open.clear()
+        if self.exactly_once:
+            self.open.clear()
 
     def commit(self) -> None:
         self.committed += self.open
@@ -93,17 +113,26 @@ class Topics:
 
 
 def narrowed(
-    topics: Topics, records: list[KafkaRecord], base: int = 100
+    topics: Topics, records: list[KafkaRecord], base: int = 100, partitions: int = 1
 ) -> tuple[list[int | None], Narrowing]:
     """Deliver records, each slice committed; give where each slice ended."""
-    work: Any = SimpleNamespace(program=program_of(topics.stage), stage=topics.stage)
-    cluster: Any = SimpleNamespace(partitions=lambda topic: 1)
-    found = Narrowing(work, cluster)
+    cluster: Any = SimpleNamespace(partitions=lambda topic: partitions)
+    found = Narrowing(work_of(topics), cluster)
+    found.feed(
+        batch_of(records, base), topic="in", partition=3, first=base, end=base + len(records)
+    )
+    return list(_committing(found, topics)), found
+
+
+def work_of(topics: Topics) -> Any:
+    return SimpleNamespace(program=program_of(topics.stage), stage=topics.stage, topic="in")
+
+
+def batch_of(records: list[KafkaRecord], base: int) -> bytes:
     rows = [numbered(record_bytes(r.key, r.value, r.headers), n) for n, r in enumerate(records)]
     data = framed(BatchBody(b"".join(rows), len(rows), 1000, 1000))
     struct.pack_into(">q", data, 0, base)
-    found.feed(bytes(data), topic="in", partition=3, first=base, end=base + len(rows))
-    return list(_committing(found, topics)), found
+    return bytes(data)
 
 
 def _committing(found: Narrowing, topics: Topics) -> Iterator[int | None]:
@@ -160,24 +189,42 @@ def test_each_refusal_has_its_code(code: int, message: str, letter: str) -> None
     assert [each["code"] for each in topics.letters] == [letter]
 
 
-def test_a_batch_that_is_too_large_and_has_no_such_record_is_only_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    topics = Topics(stage_of(), lambda topic, record: None)
-    offer, sizes = topics.offer, list[int]()
-
-    def limited(output: Output) -> BatchRefusal | None:
-        if output.target == 0 and len(output.body.records) > 1000:
-            return BatchRefusal(TOO_LARGE, BatchError())
-        sizes.append(len(output.body.records))
-        return offer(output)
-
-    monkeypatch.setattr(topics, "offer", limited)
+def test_a_batch_that_is_too_large_and_has_no_such_record_is_only_cut() -> None:
+    topics = Topics(stage_of(), lambda topic, record: None, most={"b": 1000})
     _, found = narrowed(topics, [event(n) for n in range(40)])
     assert topics.letters == []
     assert (topics.numbers("b"), topics.restarts) == (list(range(40)), 0)
-    # Who goes on sends smaller batches.
-    assert 500 < found.limits[0] < 2100
+    # Who goes on sends batches that are smaller than each that was refused.
+    [target] = [n for n, each in enumerate(program_of(topics.stage).targets) if each.topic == "b"]
+    assert found.limits == {target: min(size for size in topics.sizes["b"] if size > 1000) - 1}
+
+
+def test_batches_are_no_larger_than_what_the_topic_is_known_to_take() -> None:
+    topics = Topics(stage_of(limit=1000), lambda topic, record: None, most={"b": 1000})
+    narrowed(topics, [event(n) for n in range(40)])
+    assert topics.numbers("b") == list(range(40))
+    assert len(topics.sizes["b"]) > 1
+    assert max(topics.sizes["b"]) <= 1000
+
+
+@pytest.mark.parametrize("names_records", [True, False])
+def test_without_transactions_records_come_in_order_though_some_come_again(names_records: bool) -> None:
+    """What was written before a record is refused stays there; who reads each once reads them in order."""
+    topics = Topics(stage_of(limit=1000), no_key, names_records, exactly_once=False)
+    narrowed(topics, [event(n, key=None if n % 10 == 2 else b"k") for n in range(40)])
+    assert topics.restarts == 1
+    assert list(dict.fromkeys(topics.numbers("b"))) == [n for n in range(40) if n % 10 != 2]
+    # Those beside the refused ones are not left for the next attempt.
+    assert Counter(topics.numbers("b")) == {n: 2 for n in range(40) if n % 10 != 2}
+
+
+def test_a_key_decides_about_the_partition_and_the_others_go_to_one() -> None:
+    topics = Topics(stage_of(), lambda topic, record: None)
+    narrowed(topics, [event(n, key=None if n % 2 else b"%d" % n) for n in range(40)], partitions=8)
+    found = [(part, record.key) for topic, part, record in topics.parts if topic == "b"]
+    for part, key in found:
+        assert key is None or part == partition_of(as_array(key), 0, len(key), 8)
+    assert len({part for part, key in found if key is None}) == 1
 
 
 def test_a_letter_that_is_too_large_leaves_without_its_record() -> None:
@@ -244,3 +291,98 @@ def test_two_routes_to_the_topic_that_refuses_are_two_letters() -> None:
     narrowed(topics, [event(-1, key=None)])
     assert sorted(letter["route"] for letter in topics.letters) == ["all", "few"]
     assert topics.restarts == 1
+
+
+# Whole ranges
+
+
+class Fetches:
+    """A fetcher that gives at each poll what it is told to, and lets time pass."""
+
+    def __init__(self, *polls: list[tuple[int, list[KafkaRecord], int]], seconds: float = 0.0) -> None:
+        """Of each fetch: the offset of its first record, its records, and the offset behind it."""
+        self._left = list(polls)
+        self._seconds = seconds
+        self.now = 1000.0
+
+    def poll(self, timeout: float) -> Iterator[Any]:
+        self.now += self._seconds
+        for base, records, behind in self._left.pop(0) if self._left else []:
+            yield SimpleNamespace(
+                topic="in",
+                partition=3,
+                first=base,
+                next_offset=behind,
+                last_stable_offset=behind,
+                data=memoryview(batch_of(records, base) if records else b""),
+                aborted=(),
+            )
+
+    def close(self) -> None:
+        return None
+
+
+@pytest.fixture
+def redone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[int], Counter[str]]]:
+    """Do the range from 100; give the marks and what was counted. A mark says what is in the topic c."""
+
+    def redone(topics: Topics, fetches: Fetches, end: int) -> tuple[list[int], Counter[str]]:
+        monkeypatch.setattr(feed_module, "Fetcher", lambda *_, **__: fetches)
+        clock = SimpleNamespace(monotonic=lambda: fetches.now, time_ns=time.time_ns)
+        monkeypatch.setattr(narrowing, "time", clock)
+        marks: list[int] = []
+        counted: Counter[str] = Counter()
+
+        def commit(offset: int, counts: Mapping[str, int]) -> None:
+            topics.commit()
+            marks.append(offset)
+            counted.update(counts)
+            assert all(100 + number < offset for number in topics.numbers("c"))
+            assert counted["n_in"] == len(topics.numbers("c"))
+
+        outlet: Any = topics
+        cluster: Any = SimpleNamespace(partitions=lambda topic: 1)
+        redo(work_of(topics), cluster, outlet, 3, 100, end, commit)
+        assert not topics.open, "what is not committed is lost"
+        return marks, counted
+
+    return redone
+
+
+def test_a_mark_is_never_ahead_of_what_was_written(
+    redone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(narrowing, "_RECORDS", 4)
+    topics = Topics(stage_of(), no_key)
+    events = [event(n, key=None if n in (5, 11) else b"k") for n in range(12)]
+    marks, counted = redone(topics, Fetches([(100, events[:6], 106), (106, events[6:], 112)]), 112)
+    assert marks == [104, 108, 112]
+    assert topics.numbers("c") == list(range(12))
+    assert (counted["n_in"], counted["n_dead"]) == (12, 2)
+
+
+def test_a_range_that_ends_with_what_nobody_may_see_is_marked_to_its_end(redone: Any) -> None:
+    topics = Topics(stage_of(), no_key)
+    marks, counted = redone(topics, Fetches([(100, [event(0)], 101)], [(101, [], 108)]), 108)
+    assert (marks, counted["n_in"]) == ([101, 108], 1)
+
+
+def test_a_range_may_take_long_and_may_not_stand_still(redone: Any) -> None:
+    polls = [[(100 + n, [event(n)], 101 + n)] for n in range(5)]
+    assert redone(Topics(stage_of(), no_key), Fetches(*polls, seconds=100.0), 105)[0][-1] == 105
+    with pytest.raises(Unreachable, match="nothing came") as caught:
+        redone(Topics(stage_of(), no_key), Fetches(polls[0], seconds=100.0), 105)
+    assert caught.value.where == "in, partition 3, offset 101"
+
+
+def test_a_topic_that_goes_on_refusing_is_told_of_every_five_minutes(
+    redone: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(narrowing, "_told", {})
+    fetches = Fetches()
+    with caplog.at_level(logging.WARNING, narrowing.__name__):
+        for seconds, told in ((0.0, 1), (299.0, 1), (1.0, 2)):
+            fetches.now += seconds
+            redone(Topics(stage_of(), no_key), fetches, 100)
+            assert len(caplog.records) == told
+    assert "records of in-3 between 100 and 100 are refused" in caplog.text
