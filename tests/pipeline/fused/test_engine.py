@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -98,6 +98,7 @@ class Writer:
 
     def send(self, topic: str, partition: int, body: int) -> None:
         self.memory.call()
+        assert self.name is None or self.name in self.memory.begun, "written outside of a transaction"
         self.waiting.append((topic, body))
 
     def flush(self) -> None:
@@ -175,9 +176,13 @@ class Reader:
 class Copy:
     """A machine that sends each record on, the bad ones to the dead letters; it holds some until a flush."""
 
+    limits: ClassVar[list[dict[int, int]]] = []
+    """What each one was told of how large batches may be."""
+
     def __init__(
-        self, program: Any, stage: Any, partitions: Any, put: Callable[[Any], None], **_: Any
+        self, program: Any, stage: Any, partitions: Any, put: Callable[[Any], None], **more: Any
     ) -> None:
+        self.limits.append(dict(more["limits"]))
         self.counts: Counter[str] = Counter()
         self.put = put
         self.held: list[Any] = []
@@ -483,9 +488,10 @@ def test_a_loop_with_nothing_to_do_keeps_its_marks(monkeypatch: pytest.MonkeyPat
     memory, stop, turns = Memory({0: list(range(5))}), Event(), iter(range(5))
 
     def forgets() -> bool:
-        if memory.out and next(turns, None) is None:
+        is_idle = len(memory.out) + len(memory.dead) == 5
+        if is_idle and next(turns, None) is None:
             stop.set()
-        elif memory.out:
+        elif is_idle:
             memory.groups.clear()
         return False
 
@@ -651,10 +657,17 @@ def test_an_id_that_is_computed_from_the_name_ends_no_loop_when_a_gateway_is_upg
 class Refusing(Writer):
     """Refuses what it is given, when it is flushed or committed, if 5 is among it."""
 
+    refusals: ClassVar[Counter[str]] = Counter()
+
     def _look(self) -> None:
         if any(body == 5 for _, body in self.waiting):
-            self.was_refused = True
-            raise KafkaRefused("a batch was refused", error_code=87)
+            self._refuse()
+
+    def _refuse(self) -> None:
+        self.refusals["n"] += 1
+        assert self.refusals["n"] < 10, "the same again and again"
+        self.was_refused = True
+        raise KafkaRefused("a batch was refused", error_code=87)
 
     def flush(self) -> None:
         self._look()
@@ -672,8 +685,20 @@ class Refusing(Writer):
         self.waiting.clear()
 
 
-@pytest.fixture
-def redone(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
+class RefusingAtOnce(Refusing):
+    """Hears of the refusal while a fetch is still being fed."""
+
+    def send(self, topic: str, partition: int, body: int) -> None:
+        super().send(topic, partition, body)
+        self._look()
+
+
+LEARNT = {0: 500}
+"""What narrowing finds out about the size of batches."""
+
+
+@pytest.fixture(params=[Refusing, RefusingAtOnce])
+def redone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     """The ranges that were narrowed; each is done at once."""
     found: list[tuple[int, int, int]] = []
 
@@ -682,12 +707,14 @@ def redone(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
         memory.out += [number for number in memory.log[part][start:end] if number != 5]
         memory.dead.append(5)
         commit(end, {"n_in": end - start, "n_dead": 1})
-        return {}
+        return LEARNT
 
     for module in (engine, loop):
         monkeypatch.setattr(module, "redo", redo)
-    monkeypatch.setattr(outlet, "Producer", Refusing)
-    monkeypatch.setattr(outlet, "TransactionalProducer", Refusing)
+    monkeypatch.setattr(outlet, "Producer", request.param)
+    monkeypatch.setattr(outlet, "TransactionalProducer", request.param)
+    monkeypatch.setattr(Refusing, "refusals", Counter())
+    monkeypatch.setattr(Copy, "limits", [])
     return found
 
 
@@ -707,6 +734,8 @@ def test_a_loop_narrows_the_one_short_transaction_that_is_refused(
     assert (memory.out, memory.dead) == ([1, 2, 3, 4, 6, 8, 9, 10], [5])
     assert memory.groups["g", 0].offset == 9
     assert (counts["n_in"], counts["n_dead"]) == (9, 1)
+    # In short transactions first, then behind what was narrowed; from there on batches are smaller.
+    assert Copy.limits == [{}, {}, LEARNT]
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
@@ -718,6 +747,48 @@ def test_a_range_narrows_the_one_short_transaction_that_is_refused(
     assert redone == [(0, 3, 6)]
     assert (memory.out, memory.dead) == ([1, 2, 3, 4, 6, 8, 9, 10], [5])
     assert (counts["n_in"], counts["n_dead"]) == (9, 1)
+    assert Copy.limits == [{}, {}, LEARNT]
+
+
+def test_what_lies_behind_a_range_is_not_narrowed_with_it(redone: list[tuple[int, int, int]]) -> None:
+    """A fetch has whole batches, also beyond the end."""
+    memory: Any = Memory({0: [1, 2, 3, 4, 5, 6, 8, 9, 10]})
+    counts = run_range(work(memory), Span(0, 0, 5), memory)
+    assert redone == [(0, 3, 5)]
+    assert (memory.out, memory.dead, counts["n_in"]) == ([1, 2, 3, 4], [5], 5)
+    assert memory.groups["g", 0].offset == 5
+
+
+def test_records_that_are_gone_are_counted_once_though_others_are_refused(
+    redone: list[tuple[int, int, int]],
+) -> None:
+    memory: Any = Memory({0: [1, 2, 3, 5, 6, 8]}, begin=2)
+    counts = run_range(work(memory, on_data_loss="continue"), Span(0, 0, 6), memory)
+    assert redone != []
+    assert (counts["n_lost"], counts["n_in"]) == (2, 4)
+
+
+def test_time_that_was_lost_with_a_refusal_is_no_silence(
+    redone: list[tuple[int, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(engine, "monotonic", lambda: now[0])
+    refuse = Refusing._refuse
+
+    def refuse_late(self: Refusing) -> None:
+        now[0] += 2 * engine._PATIENCE
+        refuse(self)
+
+    monkeypatch.setattr(Refusing, "_refuse", refuse_late)
+    memory: Any = Memory({0: [1, 2, 3, 4, 5, 6]})
+    assert run_range(work(memory), Span(0, 0, 6), memory)["n_in"] == 6
+
+
+def test_a_new_partition_is_among_those_that_are_gone_back_to() -> None:
+    memory: Any = Memory({0: [1, 2], 1: [3]})
+    found = feed.Feed(work(memory), memory, lambda output: None, {0: 2})
+    found.add(1)
+    assert found.reached == found.positions == {0: 2, 1: 0}
 
 
 class Denied(Refusing):

@@ -56,3 +56,42 @@ def test_who_was_shut_out_says_so(
         outlet.commit({})
     assert type(caught.value) is told
     assert producer.closed
+
+
+class Recorded:
+    """A producer that notes what it is asked for."""
+
+    def __init__(self, calls: list[str], *_: object, **__: object) -> None:
+        self.calls = calls
+        self.calls.append("open")
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: self.calls.append(name)
+
+
+@pytest.mark.parametrize(
+    ("exactly_once", "told"),
+    [
+        # A transaction is begun before the first batch, and anew after one that was given up.
+        (True, ["open", "begin", "offer", "offer", "abort", "begin", "send", "abort", "begin", "offer"]),
+        # Nothing of the old producer is under way any more when the new one writes.
+        (False, ["open", "offer", "offer", "settle", "open", "send", "settle", "open", "offer"]),
+    ],
+)
+def test_what_is_put_after_a_restart_begins_anew(
+    monkeypatch: pytest.MonkeyPatch, exactly_once: bool, told: list[str]
+) -> None:
+    calls: list[str] = []
+    for name in ("TransactionalProducer", "Producer"):
+        monkeypatch.setattr(module, name, lambda *_, **__: Recorded(calls))
+    program = SimpleNamespace(targets=(SimpleNamespace(topic="out"),))
+    work: Any = SimpleNamespace(exactly_once=exactly_once, group="g", topic="t", program=program)
+    cluster, output = None, SimpleNamespace(target=0, partition=0, body=b"")
+    with opened(work, cluster, "loop") as outlet:  # type: ignore[arg-type]
+        outlet.offer(output)  # type: ignore[arg-type]
+        outlet.offer(output)  # type: ignore[arg-type]
+        outlet.restart()
+        outlet.put(output)  # type: ignore[arg-type]
+        outlet.restart()
+        outlet.offer(output)  # type: ignore[arg-type]
+        assert calls == told
