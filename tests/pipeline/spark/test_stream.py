@@ -7,17 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
+from penstock.pipeline.spark import stream as stream_module
 from penstock.pipeline.spark.stream import Offset, planned_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.slow
 
 
 class Counter:
@@ -97,6 +97,7 @@ def until(condition: Callable[[], object], query: Any) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_batches_are_planned_as_numbers_come_and_go_on_from_the_checkpoint(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_batches_are_planned_as_numbers_come_and_go_on_from_the_checkpoint(
     assert rows == [(100, 260), (40, 300)]
 
 
+@pytest.mark.slow
 def test_what_a_planner_raises_ends_the_query(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,3 +136,25 @@ def test_what_a_planner_raises_ends_the_query(
         query.awaitTermination(60)
     assert planner.closed
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_what_spark_asks_for_is_what_the_planner_is_asked_for() -> None:
+    """Without Spark: offsets are texts here."""
+    python = SimpleNamespace(PythonStreamingSourceOffset=lambda text: SimpleNamespace(json=lambda: text))
+    v2 = SimpleNamespace(v2=SimpleNamespace(python=python))
+    sql = SimpleNamespace(execution=SimpleNamespace(datasources=v2))
+    jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=SimpleNamespace(sql=sql))))
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm, _gateway=None))
+    planner = Counter(150)
+    found = stream_module._Stream("numbers", spark, planner, "factory")
+    begin = found.initialOffset()
+    assert begin.json() == '{"t": {"0": 0}}'
+    assert found.latestOffset(begin, None).json() == '{"t": {"0": 100}}'
+    assert found.reportLatestOffset().json() == '{"t": {"0": 150}}'
+    assert found.deserializeOffset("x").json() == "x"
+    assert found.createReaderFactory() == "factory"
+    found.prepareForTriggerAvailableNow()
+    assert planner.is_frozen
+    assert not planner.closed
+    found.stop()
+    assert planner.closed
