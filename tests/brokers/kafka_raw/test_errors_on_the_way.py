@@ -438,6 +438,22 @@ def test_partitions_are_added_in_one_request_before_anything_is_written(
     assert keys == [ADD_PARTITIONS, PRODUCE, END_TXN]
 
 
+def test_a_batch_that_is_offered_is_part_of_the_transaction(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    script(broker, PRODUCE, produce_answer(0))
+    script(broker, ADD_PARTITIONS, added(0))
+    script(broker, INIT, ended(0) + struct.pack(">qh", 7, 3))
+    script(broker, END_TXN, ended(0))
+    producer = keep(TransactionalProducer(open_cluster(broker), "id"))
+    producer.begin()
+    assert producer.offer("t", 0, body_of(b"a")) is None
+    assert producer.offer("t", 0, body_of(b"b")) is None
+    producer.commit()
+    keys = [key for key, _, _ in broker.requests if key in (ADD_PARTITIONS, PRODUCE, END_TXN)]
+    assert keys == [ADD_PARTITIONS, PRODUCE, PRODUCE, END_TXN]
+
+
 def test_who_is_fenced_does_not_come_back(broker: Any, open_cluster: Open, keep: Keep, body_of: Body) -> None:
     script(broker, ADD_PARTITIONS, added(90))
     producer = keep(TransactionalProducer(open_cluster(broker), "id"))

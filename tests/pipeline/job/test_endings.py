@@ -14,7 +14,14 @@ import pytest
 from pyspark.errors import PySparkException
 
 from penstock.brokers.outage import OutageLog
-from penstock.errors import AccessDenied, ClusterError, JobFailed, PipelineError, Unreachable
+from penstock.errors import (
+    AccessDenied,
+    ClusterError,
+    JobFailed,
+    PipelineError,
+    TlsFailed,
+    Unreachable,
+)
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.job import Job, JobOptions, Progress, Watcher, runner
@@ -226,12 +233,15 @@ def test_a_job_with_an_end_does_not_wait_for_the_registry(job: Job, monkeypatch:
         played(job, monkeypatch, [PySparkException("UnknownSchemas")])
 
 
-def test_a_registry_that_does_not_let_us_in_ends_a_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refusal", [AccessDenied("no"), TlsFailed("no such authority")])
+def test_a_registry_that_does_not_let_us_in_ends_a_job(
+    job: Job, monkeypatch: pytest.MonkeyPatch, refusal: ClusterError
+) -> None:
     def refused(text: str) -> bool:
-        raise AccessDenied("no")
+        raise refusal
 
     job._prepared["s"].schemas.learn = refused  # type: ignore[method-assign]
-    with pytest.raises(AccessDenied):
+    with pytest.raises(type(refusal)):
         played(job, monkeypatch, [PySparkException("UnknownSchemas")])
 
 

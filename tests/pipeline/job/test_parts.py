@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from penstock.config import load
+from penstock.config import Secret, load
+from penstock.config.secret import Reference
 from penstock.errors import ClusterError, ConfigError, JobFailed, PenstockError, PortTaken, UsageError
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline, check_pipeline
@@ -24,15 +25,15 @@ from penstock.pipeline.functions.invoker import FunctionInvoker
 from penstock.pipeline.functions.process import Settings
 from penstock.pipeline.functions.receipts import Receipts
 from penstock.pipeline.job import Job, JobOptions, Progress, delivery_of
-from penstock.pipeline.job.failure import failure
+from penstock.pipeline.job.failure import failure, is_away
 from penstock.pipeline.job.groups import Committer, group_of
 from penstock.pipeline.job.metrics import Metrics
 from penstock.pipeline.job.pages import Answer, serve
 from penstock.pipeline.job.progress import listener
-from penstock.pipeline.job.query import RunningQuery
+from penstock.pipeline.job.query import RunningQuery, finish
 from penstock.pipeline.job.sinks import Delivery, sink_options
 from penstock.pipeline.job.sources import reader_options
-from penstock.pipeline.job.survey import Survey, settled
+from penstock.pipeline.job.survey import Survey, settled, survey
 from penstock.pipeline.ports import Target
 from penstock.pipeline.stage import COUNTERS
 
@@ -193,6 +194,38 @@ def test_producers_take_what_the_topics_take(source: Source, pipeline: Pipeline)
     assert stage.dead.limit == 40_000_000
 
 
+class Everything:
+    """A cluster that has every topic, with these settings."""
+
+    def __init__(self, **settings: str) -> None:
+        self._settings = {name: SimpleNamespace(value=value) for name, value in settings.items()}
+
+    def client(self, *_: object) -> Everything:
+        return self
+
+    def cluster(self, topics: list[str]) -> Any:
+        return SimpleNamespace(topics=dict.fromkeys(topics), hidden=())
+
+    def settings(self, topics: list[str]) -> Any:
+        return dict.fromkeys(topics, self._settings)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_compacted"),
+    [("compact", True), ("delete,compact", True), ("compact,delete", True), ("delete", False), ("", False)],
+)
+def test_which_topics_are_compacted(
+    source: Source, pipeline: Pipeline, policy: str, is_compacted: bool
+) -> None:
+    admin: Any = Everything(**{"cleanup.policy": policy, "max.message.bytes": "1000"})
+    found = survey(source, stage_of(source, pipeline), admin)
+    assert ((0, "orders.large") in found.compacted) is is_compacted
+    assert found.limits[0, "orders.large"] == 1000
+
+
 def test_receipts_go_only_to_topics_that_are_there(source: Source, pipeline: Pipeline) -> None:
     channels = {"a": Target(topic="there", sink=1), "b": Target(topic="gone", sink=1)}
     receipts = Receipts(pipeline="p", route="r", channels=channels)
@@ -224,6 +257,19 @@ def test_failures_are_told_in_our_words(text: str, what: str, source: Source) ->
     assert what in found.what
     assert "Y.java" not in str(found)
     assert found.next
+
+
+@pytest.mark.parametrize(
+    ("text", "goes_on"), [("${file:password}", True), ("${env:PASSWORD}", False), ("secret", False)]
+)
+def test_a_password_that_is_refused_is_being_changed_if_it_comes_from_a_file(
+    text: str, goes_on: bool, tmp_path: Path
+) -> None:
+    refused = failure(RuntimeError("the broker refuses a password that worked before"), "s", {})
+    secret = Secret(Reference(text, "penstock.yaml", tmp_path))
+    for security in ({"password": secret, "token": None}, {"password": None, "token": secret}):
+        connection: Any = SimpleNamespace(security=SimpleNamespace(**security))
+        assert is_away(refused, {"kafka": connection}) is goes_on
 
 
 def test_no_password_is_in_a_failure(source: Source) -> None:
@@ -311,3 +357,45 @@ def test_a_job_is_idle_when_its_sources_answer_that_there_is_nothing(
     job = Job(pipeline, JobOptions(until_idle=0.0))
     assert job._idle({"s": query_that_says(message, data)}) is idle
     assert Job(pipeline, JobOptions())._idle({"s": query_that_says(message, data)}) is False
+
+
+class Told:
+    """A query, its planner and its Java, which note what they are told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.idle_at = monotonic()
+        self.status = {"message": "Waiting for data to arrive"}
+
+    def release(self) -> None:
+        self.calls.append("release")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    @property
+    def _jsq(self) -> Any:
+        self.calls.append("java")
+        raise AttributeError("no Java here")
+
+
+def test_a_query_whose_planner_has_just_found_nothing_is_waiting() -> None:
+    told: Any = Told()
+    query = RunningQuery(told, told)
+    assert query.is_waiting
+    told.idle_at -= 2.0
+    assert not query.is_waiting
+    told.idle_at = 0.0
+    assert not query.is_waiting
+
+
+def test_a_planner_is_released_before_java_waits_for_it() -> None:
+    told: Any = Told()
+    RunningQuery(told, told).stop()
+    assert told.calls == ["release", "stop"]
+
+
+def test_a_planner_is_released_when_a_query_is_asked_to_end() -> None:
+    told: Any = Told()
+    assert finish(RunningQuery(told, told))
+    assert told.calls == ["release", "java", "release", "stop"]

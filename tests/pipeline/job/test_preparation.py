@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -142,6 +143,47 @@ def test_marks_that_are_ahead_of_the_open_batch_are_told(
     # What is written again begins where the checkpoint stands.
     assert found.begin == ({0: 0, 1: 5} if expected == "as it is" else {0: 10, 1: 5})
     assert len(notes) == (replay is not None)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """The part of a fingerprint that says when partitions were created."""
+
+    created: dict[str, str]
+
+
+@pytest.mark.parametrize(
+    ("exists", "seen", "kept"),
+    [
+        (True, {}, {"0": "then", "1": "then"}),  # not allowed to look this time
+        (True, {"1": "now", "2": "now"}, {"0": "then", "1": "now", "2": "now"}),
+        (False, {"1": "now"}, {"1": "now"}),
+    ],
+)
+def test_what_cannot_be_seen_of_a_topic_this_time_is_compared_the_next_time(
+    exists: bool,
+    seen: dict[str, str],
+    kept: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    written: list[Any] = []
+    ready = SimpleNamespace(
+        source=SOURCE,
+        survey=None,
+        query=None,
+        work=None,
+        exactly_once=False,
+        checkpoint=SimpleNamespace(fingerprint=tmp_path / "in.json", exists=exists),
+    )
+    monkeypatch.setattr(preparation, "sources_of", lambda _: (SOURCE,))
+    monkeypatch.setattr(preparation, "_prepare", lambda *_: ready)
+    monkeypatch.setattr(preparation, "_fingerprint", lambda *_, **__: Noted(seen))
+    monkeypatch.setattr(preparation, "read_fingerprint", lambda _: Noted({"0": "then", "1": "then"}))
+    monkeypatch.setattr(preparation, "write_fingerprint", lambda path, found: written.append(found))
+    pipeline: Any = SimpleNamespace(checkpoint=tmp_path)
+    preparation.prepare(pipeline, JobOptions(), SimpleNamespace())  # type: ignore[arg-type]
+    assert written == [Noted(kept)]
 
 
 class Marks:
