@@ -224,3 +224,43 @@ def test_a_batch_that_is_only_too_large_as_a_whole_is_written_one_by_one(
 
     client.flush = limited  # type: ignore[method-assign]
     assert publish({"bootstrap.servers": "h:1"}, [KafkaRecord(value=b"x", topic="t")] * 3) == 3
+
+
+def test_nothing_is_sent_behind_a_failure_while_records_are_sent_one_by_one(
+    use: Callable[[Client], Client],
+) -> None:
+    """The batch is too large as a whole; then the broker goes away at the second record."""
+    client = Refusing(code=KafkaError.MSG_SIZE_TOO_LARGE)
+    use(client)
+    flush = client.flush
+
+    def failing(patience: float) -> int:
+        client.bad = tuple(value for value, _ in client.batch) if len(client.batch) > 1 else (b"b", b"d")
+        client.code = KafkaError.MSG_SIZE_TOO_LARGE if len(client.batch) > 1 else KafkaError._MSG_TIMED_OUT
+        return flush(patience)
+
+    client.flush = failing  # type: ignore[method-assign]
+    client.poll = lambda seconds: failing(seconds) if seconds else 0  # type: ignore[assignment, method-assign, return-value]
+    a, b, c, d = (KafkaRecord(value=value, topic="t") for value in (b"a", b"b", b"c", b"d"))
+    records = iter((a, b, c, None, d))
+    with pytest.raises(ClusterError, match="only 1 records were written"):
+        publish({"bootstrap.servers": "h:1"}, records)
+    assert client.log == [b"a"]
+    assert list(records) == [d]
+
+
+def test_the_error_that_ends_a_producer_is_told_and_not_what_it_does_to_others(
+    use: Callable[[Client], Client],
+) -> None:
+    client = Refusing(b"a", code=KafkaError._PURGE_QUEUE)
+    use(client)
+    flush = client.flush
+
+    def fenced(patience: float) -> int:
+        flush(patience)
+        raise KafkaException(KafkaError(KafkaError._FENCED, "another one took over", fatal=True))
+
+    client.flush = fenced  # type: ignore[method-assign]
+    with pytest.raises(ClusterError) as caught:
+        publish({"bootstrap.servers": "h:1"}, [KafkaRecord(value=b"a", topic="t")])
+    assert "another one took over" in str(caught.value.why)

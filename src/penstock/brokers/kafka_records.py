@@ -253,8 +253,8 @@ def publish(
     contact = Contact("Producer", {**options, **extra}, name="Kafka")
     contact.require()
     sending = _Sending(contact, patience, on_sent)
-    left = iter(records)
-    while True:
+    left, waiting = iter(records), 0
+    while not sending.failed:
         waiting = sending.send(left)
         again = sending.of_a_record()
         if not again:
