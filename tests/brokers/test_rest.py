@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from penstock.brokers import rest as rest_module
 from penstock.brokers.pulsar import Admin
 from penstock.brokers.pulsar.admin import EntryHead, NoEntry
 from penstock.brokers.pulsar_admin import PulsarAdmin
-from penstock.brokers.rest import Rest
+from penstock.brokers.rest import BROKERS_SECONDS, Rest
 from penstock.brokers.schema_registry import SchemaRegistry
 from penstock.config.secret import Secret
 from penstock.errors import AccessDenied, ClusterError, ConfigError, Unreachable
@@ -222,6 +223,23 @@ def test_nobody_goes_without_credentials_while_the_brokers_are_asked_for(
     ask({"url": server.url})
     assert {seen[2] for seen in server.seen} == {"Bearer t0ken"}
     assert sum(path == "/admin/v2/brokers" for _, path, _ in server.seen) == 1
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(0.0, 1), (BROKERS_SECONDS, 3)])
+def test_a_host_that_is_no_broker_does_not_make_us_ask_each_time(
+    server: Scripted, stranger: str, seconds: float, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(rest_module.time, "monotonic", lambda: now)
+    server.answer(OWNER, 307, Location=f"{stranger}/owner")
+    server.answer("/owner", 200, b"[]")
+    server.answer("/admin/v2/brokers", 200, b'["127.0.0.3:8080"]')
+    with PulsarAdmin({"authorization": "Bearer t0ken", "url": server.url}) as admin:
+        for _ in range(3):
+            admin._rest.call("GET", "/persistent/public/default")
+            now += seconds
+    assert sum(path == "/admin/v2/brokers" for _, path, _ in server.seen) == asked
+    assert [authorization for _, path, authorization in server.seen if path == "/owner"] == [None] * 3
 
 
 def again_by_threads(options: dict[str, str], then: Callable[[], None]) -> None:

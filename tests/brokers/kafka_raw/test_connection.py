@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from penstock.brokers.kafka_raw.calls import METADATA as METADATA_CALL
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.connection import _is_granted
 from penstock.brokers.kafka_raw.settings import Settings
+from penstock.config.secret import Reference
 from penstock.errors import ClusterError, KafkaRefused, PenstockError, Unreachable, WireError
 
 VERSIONS, METADATA, HANDSHAKE, AUTHENTICATE = 18, 3, 17, 36
@@ -220,6 +222,70 @@ def test_plain_sends_name_and_password(broker: Any) -> None:
         assert cluster.partitions("t") == 2
     (token,) = (body for key, _, body in broker.requests if key == AUTHENTICATE)
     assert token[4:] == b"\0me\0hunter2"
+
+
+def from_file(broker: Any, path: Path, **more: Any) -> Cluster:
+    """A cluster whose password is in a file."""
+    options = {
+        "bootstrap.servers": broker.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": Reference(f"${{file:{path}}}", "test", path.parent)(),
+    }
+    return Cluster(Settings.of(options, **{**QUICK, **more}))
+
+
+def tokens(broker: Any) -> list[bytes]:
+    return [body[4:].rpartition(b"\0")[2] for key, _, body in broker.requests if key == AUTHENTICATE]
+
+
+def test_a_password_in_a_file_is_read_again_for_each_connection(broker: Any, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("first")
+    broker.answers[HANDSHAKE] = lambda _: struct.pack(">hi", 0, 0)
+    broker.answers[AUTHENTICATE] = lambda _: struct.pack(">hhiq", 0, -1, 0, 0)
+    with from_file(broker, tmp_path / "password") as cluster:
+        cluster.refresh()
+        (tmp_path / "password").write_text("second")
+        cluster.close()
+        cluster.refresh()
+    assert tokens(broker) == [b"first", b"second"]
+
+
+def test_a_password_that_worked_before_is_tried_again_until_the_file_is_written(
+    broker: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text("first")
+
+    def answer(body: bytes) -> bytes:
+        if body.endswith(b"second"):
+            return struct.pack(">hhiq", 0, -1, 0, 0)
+        if len(tokens(broker)) == 3:
+            (tmp_path / "password").write_text("second")
+        return struct.pack(">hhi", 58, -1, 0)
+
+    broker.answers[HANDSHAKE] = lambda _: struct.pack(">hi", 0, 0)
+    broker.answers[AUTHENTICATE] = answer
+    with from_file(broker, tmp_path / "password", proven=True, deadline=20.0) as cluster:
+        assert cluster.partitions("t") == 2
+    assert tokens(broker) == [b"first"] * 3 + [b"second"]
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_a_password_that_never_worked_or_never_changes_is_wrong(
+    broker: Any, tmp_path: Path, proven: bool
+) -> None:
+    (tmp_path / "password").write_text("first")
+    broker.answers[HANDSHAKE] = lambda _: struct.pack(">hi", 0, 0)
+    broker.answers[AUTHENTICATE] = lambda _: struct.pack(">hhi", 58, -1, 0)
+    with (
+        from_file(broker, tmp_path / "password", proven=proven) as cluster,
+        pytest.raises(Unreachable if proven else KafkaRefused) as caught,
+    ):
+        cluster.partitions("t")
+    assert isinstance(caught.value, KafkaRefused) is not proven
+    with login(broker) as cluster, pytest.raises(KafkaRefused, match="refused our login"):
+        cluster.partitions("t")
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import time
 from collections import deque
@@ -178,6 +179,24 @@ def test_a_broker_that_does_not_answer_has_longer_than_a_topic_that_is_not_there
     with pytest.raises(KafkaRefused, match="topic u is not there"):
         cluster.partitions("u")
     assert time.monotonic() - began < 5.0
+
+
+@pytest.mark.parametrize(("silent", "told"), [((1,), KafkaRefused), ((1, 2, 3, 4, 5, 6), Unreachable)])
+def test_the_reason_is_the_last_one(
+    broker: Any, open_cluster: Open, silent: tuple[int, ...], told: type[PenstockError]
+) -> None:
+    """Nobody tells of leaders: that is the reason. Somebody has told since: then it is what was refused."""
+    cluster = open_cluster(broker, deadline=0.8, connect_timeout=0.5, request_timeout=0.5)
+    cluster.refresh()
+    asked = itertools.count(1)
+    broker.answers[METADATA] = lambda _: None if next(asked) in silent else broker.metadata()
+
+    def attempt() -> None:
+        raise KafkaRefused("not the leader", error_code=6, retriable=True)
+
+    with pytest.raises(told) as caught:
+        cluster.retrying(attempt)
+    assert type(caught.value) is told
 
 
 # Producing
