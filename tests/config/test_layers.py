@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -83,6 +85,36 @@ def test_what_another_user_put_where_everybody_may_write_does_not_count(
     monkeypatch.setattr(layers, "_trusted", lambda: (os.geteuid() + 1, 0 if os.geteuid() else 1))
     assert find_upwards("penstock.yaml", shared / "mine") == tmp_path / "penstock.yaml"
     assert find_project(shared / "mine") == tmp_path
+
+
+def test_what_a_group_may_write_counts_whoever_put_it_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People who share a folder mean to."""
+    write(tmp_path, "context: a\n")
+    (tmp_path / "mine").mkdir()
+    tmp_path.chmod(0o775)
+    monkeypatch.setattr(layers, "_trusted", lambda: (os.geteuid() + 1, 0 if os.geteuid() else 1))
+    assert find_upwards("penstock.yaml", tmp_path / "mine") == tmp_path / "penstock.yaml"
+
+
+def test_a_link_of_another_user_to_a_file_of_ours_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, stranger = tmp_path / "shared", os.geteuid() + 1
+    (shared / "mine").mkdir(parents=True)
+    shared.chmod(0o1777)
+    (tmp_path / "other.yaml").write_text("context: b\n")
+    (tmp_path / ".git").mkdir()
+    (shared / "penstock.yaml").symlink_to(tmp_path / "other.yaml")
+    assert find_upwards("penstock.yaml", shared / "mine") == shared / "penstock.yaml", "the link is ours"
+    lstat = os.lstat
+
+    def of_stranger(path: Any) -> Any:
+        return SimpleNamespace(st_uid=stranger) if path == shared / "penstock.yaml" else lstat(path)
+
+    monkeypatch.setattr(layers.os, "lstat", of_stranger)
+    assert find_upwards("penstock.yaml", shared / "mine") is None
 
 
 def test_the_users_file_lies_over_the_generated_one(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -306,6 +308,27 @@ def test_a_file_that_cannot_be_read_or_written(four: Desired, tmp_path: Path) ->
         stream.truncate(MAX_BYTES + 1)
     with pytest.raises(UsageError, match="larger than"):
         load_plan(huge)
+
+
+def test_a_plan_file_is_on_the_disk_before_it_has_its_name(
+    four: Desired, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, done = tmp_path / "x.plan", list[str]()
+    fsync, replace_file = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        assert os.fstat(descriptor).st_size > 0
+        fsync(descriptor)
+
+    def renamed(self: Path, target: Path) -> Path:
+        done.append("rename")
+        return replace_file(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    save_plan(path, PlanFile(contract="x", plan=planned(four, MemoryClusters())))
+    assert done == ["file", "rename", "folder"]
 
 
 def test_a_plan_file_is_plain_json(four: Desired, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from penstock.brokers.pulsar_admin import (
     Retention,
 )
 from penstock.contract import Contract
-from penstock.contract.actual import read_actual
+from penstock.contract.actual import _version_of, read_actual
 from penstock.contract.apply import execute
 from penstock.contract.desired import desired_state
 from penstock.contract.memory import MemoryClusters, MemoryPulsar
@@ -264,6 +264,15 @@ def test_an_earlier_version_of_the_schema_is_told_and_not_set_again(
     plan = planned(contract_of({"p": carrying(ORDER)}), clusters)
     assert plan.steps == ()
     assert [note.text for note in plan.notes] == ["the contract has schema v0, the newest is v1"]
+
+
+def test_of_versions_that_are_the_same_the_newest_counts() -> None:
+    texts = (json.dumps(ORDER), json.dumps(ADDED), json.dumps({**ORDER, "doc": "an order"}))
+    found = [PulsarSchema(type="AVRO", definition=text, version=n) for n, text in enumerate(texts)]
+    assert _version_of(json.dumps(ORDER), found) == 2
+    assert _version_of(json.dumps(ADDED), found) == 1
+    assert _version_of(json.dumps(BROKEN), found) is None
+    assert _version_of(json.dumps(ADDED), [replace(found[1], type="JSON")]) is None
 
 
 def test_a_new_topic_gets_its_schema(contract_of: MakeContract) -> None:

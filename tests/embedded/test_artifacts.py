@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import os
@@ -13,8 +14,10 @@ import tarfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -374,6 +377,30 @@ def test_a_broken_archive_is_an_error_and_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(ArtifactError, match=r"app\.tar\.gz"):
         unpacked(packed)
     assert [path.name for path in tmp_path.iterdir()] == ["app.tar.gz"]
+
+
+def test_who_comes_while_another_one_unpacks_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = archive(tmp_path / "app.tar.gz", {"app.jar": b"app"})
+    monkeypatch.setattr(artifacts, "_unpack", lambda *_: pytest.fail("it was unpacked meanwhile"))
+    waits = threading.Event()
+    flock = fcntl.flock
+
+    def waiting(stream: Any, operation: int) -> None:
+        waits.set()
+        flock(stream, operation)
+
+    with packed.open("rb") as other, ThreadPoolExecutor(1) as pool:
+        flock(other, fcntl.LOCK_EX)
+        monkeypatch.setattr(fcntl, "flock", waiting)
+        found = pool.submit(unpacked, packed)
+        try:
+            assert waits.wait(10)
+            (tmp_path / "app.tar.gz.d").mkdir()
+        finally:
+            flock(other, fcntl.LOCK_UN)
+        assert found.result(10) == tmp_path / "app.tar.gz.d"
 
 
 def test_what_a_killed_run_left_half_unpacked_is_removed(tmp_path: Path) -> None:

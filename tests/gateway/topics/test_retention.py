@@ -188,6 +188,36 @@ def test_a_retention_that_pulsar_cannot_count_is_without_limit(fake: Any, topics
     assert found["retention.ms"] == TopicConfig(longest, is_set=True)
 
 
+@pytest.mark.parametrize(
+    ("minutes", "mebibytes", "kept"),
+    [
+        (35_791_394, (1 << 31) - 1, {TIME: 35_791_394, SIZE: (1 << 31) - 1}),
+        (35_791_395, 1 << 31, {TIME: -1, SIZE: -1}),
+    ],
+)
+def test_the_longest_retention_that_pulsar_can_count_is_kept(
+    fake: Any, topics_on: OnPulsar, minutes: int, mebibytes: int, kept: dict[str, int]
+) -> None:
+    configs = {"retention_ms": str(minutes * 60_000), "retention_bytes": str(mebibytes << 20)}
+    asyncio.run(make(topics_on(fake), **configs))
+    assert fake.policies[FULL, "retention"] == kept
+
+
+@pytest.mark.parametrize(("configs", "stays"), [({}, True), ({"cleanup_policy": "compact"}, False)])
+def test_a_topic_stays_if_nothing_that_was_asked_for_is_missing(
+    fake: Any, topics_on: OnPulsar, monkeypatch: pytest.MonkeyPatch, configs: dict[str, str], stays: bool
+) -> None:
+    """It is there, and others may have written to it; a topic without its settings is another one."""
+
+    async def refuse(*_: object) -> None:
+        raise ClusterError("not now")
+
+    monkeypatch.setattr(PulsarTopics, "_new_state", refuse)
+    with pytest.raises(ApiError):
+        asyncio.run(make(topics_on(fake), **configs))
+    assert (FULL in fake.topics_) is stays
+
+
 def test_a_policy_that_somebody_else_has_set_since_is_told(fake: Any, topics_on: OnPulsar) -> None:
     keeps(fake, 0, 0)
 

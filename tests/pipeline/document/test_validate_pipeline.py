@@ -94,6 +94,20 @@ def test_what_a_topic_will_refuse_is_said_before_anything_runs(
     assert {each for each in ("PK528", "PK529", "PK530", "PK531") if each in said} == rules
 
 
+KEYED = "{bindings: {kafka: {key: {type: string}, bindingVersion: '0.5.0'}}}"
+
+
+@pytest.mark.parametrize(
+    ("messages", "is_warned"),
+    [(f"{{x: {KEYED}, y: {KEYED}}}", False), (f"{{x: {KEYED}, y: {{}}}}", True), ("{x: {}}", True)],
+)
+def test_a_key_that_only_some_messages_have_is_not_enough(
+    isolated_home: Path, capsys: pytest.CaptureFixture[str], messages: str, is_warned: bool
+) -> None:
+    contract = with_settings(b=COMPACT).replace("{address: a}", f"{{address: a, messages: {messages}}}")
+    assert ("PK528" in warned(isolated_home, capsys, contract)) is is_warned
+
+
 def test_a_compacted_topic_of_pulsar_wants_a_key_too(
     isolated_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
