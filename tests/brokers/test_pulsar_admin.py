@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 from collections.abc import Callable
 
 import pytest
@@ -86,6 +87,33 @@ def test_a_topic_that_is_created_again_has_another_time(pulsar: Pulsar, tenant: 
         after = admin.created(topic)
         assert after.keys() == before.keys()
         assert not before.items() & after.items()
+
+
+@pytest.mark.parametrize(
+    ("told", "times"),
+    [
+        ({"creationDate": "2026-01-02T03:04:05Z"}, {0: "2026-01-02T03:04:05Z"}),
+        ({"creationDate": "1970-01-01T00:00:00Z"}, {}),  # the metadata store keeps none
+        ({}, {}),
+        (
+            {
+                "partitions": {
+                    "persistent://a/b/t-partition-10": {"creationDate": "2026-01-02"},
+                    "persistent://a/b/t-partition-2": {"creationDate": "2026-01-01"},
+                    "persistent://a/b/t-partition-3": {"creationDate": "1970-01-01"},
+                    "persistent://a/b/t-partition-4": {"creationDate": 5},
+                }
+            },
+            {2: "2026-01-01", 10: "2026-01-02"},
+        ),
+    ],
+)
+def test_when_partitions_were_created(
+    told: dict[str, Any], times: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PulsarAdmin, "_get", lambda *_: told)
+    with PulsarAdmin({"url": "http://127.0.0.1:1"}) as admin:
+        assert admin.created("persistent://a/b/t") == times
 
 
 @pytest.mark.server

@@ -157,6 +157,7 @@ def test_a_secret_from_a_file_is_read_again_also_after_it_travelled(tmp_path: Pa
 
 def test_other_secrets_stay_as_they_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_PASSWORD", "old")
+    assert Reference("${env:TEST_PASSWORD}${file:password}", "here", tmp_path).names_file
     for secret in (Secret("old"), Secret(Reference("${env:TEST_PASSWORD}", "here", tmp_path))):
         assert not secret.changes
         revealed = secret.reveal()

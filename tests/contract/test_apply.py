@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -329,6 +330,20 @@ def test_a_plan_file_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(Path, "replace", renamed)
     save_plan(path, PlanFile(contract="x", plan=planned(four, MemoryClusters())))
     assert done == ["file", "rename", "folder"]
+
+
+def test_a_plan_that_does_not_fit_on_the_disk_leaves_the_former_one(
+    four: Desired, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "x.plan"
+    path.write_text("former")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UsageError, match="No space left"):
+        save_plan(path, PlanFile(contract="x", plan=planned(four, MemoryClusters())))
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"x.plan": "former"}
 
 
 def test_a_plan_file_is_plain_json(four: Desired, tmp_path: Path) -> None:

@@ -333,6 +333,31 @@ def test_a_batch_that_is_offered_may_be_refused_for_the_sake_of_a_record(
     assert not producer.was_refused
 
 
+def test_only_the_batch_that_is_offered_may_be_refused(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    """Who sends and does not wait must hear of it, or would take the records for written."""
+    script(broker, PRODUCE, produce_answer(0), produce_answer(87, records=(0,)))
+    producer = keep(Producer(open_cluster(broker)))
+    assert producer.offer("t", 0, body_of(b"a")) is None
+    producer.enqueue("t", 0, body_of(b"b"))
+    with pytest.raises(KafkaRefused):
+        producer.flush()
+    assert producer.was_refused
+
+
+def test_what_was_sent_before_an_offer_is_waited_for_by_itself(
+    broker: Any, open_cluster: Open, keep: Keep, body_of: Body
+) -> None:
+    script(broker, PRODUCE, produce_answer(87, records=(0,)))
+    producer = keep(Producer(open_cluster(broker)))
+    producer.enqueue("t", 0, body_of(b"a"))
+    with pytest.raises(KafkaRefused):
+        producer.offer("t", 0, body_of(b"b", b"c"))
+    assert producer.was_refused
+    assert broker.count(PRODUCE) == 1
+
+
 @pytest.mark.parametrize(
     ("code", "is_of_records"), [(87, True), (32, True), (10, True), (18, True), (29, False)]
 )
