@@ -750,6 +750,21 @@ def test_a_range_narrows_the_one_short_transaction_that_is_refused(
     assert Copy.limits == [{}, {}, LEARNT]
 
 
+@pytest.mark.parametrize("by_loop", [False, True])
+def test_a_refusal_in_the_middle_of_a_fetch_is_narrowed_with_that_fetch(
+    redone: list[tuple[int, int, int]], by_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was fed last is not behind us yet, and is among what was refused."""
+    monkeypatch.setitem(globals(), "HELD", 0)
+    memory: Any = Memory({0: [1, 2, 3, 4, 5, 6, 8, 9, 10]})
+    if by_loop:
+        Loop(work(memory), lambda beat: None, stop=Event(), once=True).run()
+    else:
+        run_range(work(memory), Span(0, 0, 9), memory)
+    assert redone == [(0, 3, 6)]
+    assert (memory.out, memory.dead) == ([1, 2, 3, 4, 6, 8, 9, 10], [5])
+
+
 def test_what_lies_behind_a_range_is_not_narrowed_with_it(redone: list[tuple[int, int, int]]) -> None:
     """A fetch has whole batches, also beyond the end."""
     memory: Any = Memory({0: [1, 2, 3, 4, 5, 6, 8, 9, 10]})

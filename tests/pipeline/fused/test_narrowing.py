@@ -118,9 +118,7 @@ def narrowed(
     """Deliver records, each slice committed; give where each slice ended."""
     cluster: Any = SimpleNamespace(partitions=lambda topic: partitions)
     found = Narrowing(work_of(topics), cluster)
-    found.feed(
-        batch_of(records, base), topic="in", partition=3, first=base, end=base + len(records)
-    )
+    found.feed(batch_of(records, base), topic="in", partition=3, first=base, end=base + len(records))
     return list(_committing(found, topics)), found
 
 
@@ -349,9 +347,7 @@ def redone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[int], Co
     return redone
 
 
-def test_a_mark_is_never_ahead_of_what_was_written(
-    redone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mark_is_never_ahead_of_what_was_written(redone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(narrowing, "_RECORDS", 4)
     topics = Topics(stage_of(), no_key)
     events = [event(n, key=None if n in (5, 11) else b"k") for n in range(12)]
@@ -368,10 +364,10 @@ def test_a_range_that_ends_with_what_nobody_may_see_is_marked_to_its_end(redone:
 
 
 def test_a_range_may_take_long_and_may_not_stand_still(redone: Any) -> None:
-    polls = [[(100 + n, [event(n)], 101 + n)] for n in range(5)]
+    polls = [poll for n in range(5) for poll in ([], [(100 + n, [event(n)], 101 + n)])]
     assert redone(Topics(stage_of(), no_key), Fetches(*polls, seconds=100.0), 105)[0][-1] == 105
     with pytest.raises(Unreachable, match="nothing came") as caught:
-        redone(Topics(stage_of(), no_key), Fetches(polls[0], seconds=100.0), 105)
+        redone(Topics(stage_of(), no_key), Fetches(polls[1], seconds=100.0), 105)
     assert caught.value.where == "in, partition 3, offset 101"
 
 
