@@ -81,5 +81,6 @@ def test_the_ci_script_sets_what_the_rule_needs() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     assert "set -euo pipefail" in script
     assert "export CI=true" in script
+    assert "unset PYTHONDONTWRITEBYTECODE" in script
     assert "make check" in script
     assert "make test" in script
