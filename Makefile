@@ -26,10 +26,15 @@ test: $(STAMP) ## all tests, those with real servers included
 test-fast: $(STAMP) ## the tests that need no server, in about five minutes on two cores
 	$(BIN)/python -m pytest -n auto -m "not server and not slow and not soak and not node" $(ARGS)
 
+# Reading all tests takes a worker half a minute; tests/conftest.py refuses a test that is not found so.
+MARKED = $(shell grep -rlE 'mark\.(server|slow|node)' --include='*.py' tests/*/ tests/test_*.py)
+MARKED_FOLDERS = $(patsubst %/conftest.py,%,$(filter %/conftest.py,$(MARKED)))
+SERVER_TESTS = $(MARKED_FOLDERS) $(filter-out $(MARKED_FOLDERS:=/%),$(MARKED))
+
 # One more than cores: a test that waits for a server leaves its core to another.
 test-server: $(STAMP) ## the other tests: real servers, long runs; three workers, each with servers of its own
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
-		-m "(server or slow or node) and not soak" $(ARGS)
+		-m "(server or slow or node) and not soak" $(if $(filter tests%,$(ARGS)),,$(SERVER_TESTS)) $(ARGS)
 
 check: $(STAMP) ## ruff format and lint, mypy strict, import-linter
 	$(BIN)/ruff format --check .
@@ -50,6 +55,8 @@ bench: $(STAMP) ## every benchmark; ARGS=--quick for a rough answer
 
 soak: $(STAMP) ## the long fault tests; SOAK_ROUNDS=5 for fewer rounds than each has by itself
 	$(BIN)/python -m pytest -m soak --timeout 7200 $(ARGS)
+	$(if $(ARGS),,HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n auto --timeout 7200 \
+		-m "hypothesis and not (server or slow or soak or node)")
 
 fuzz: $(STAMP) ## hostile input in front of codecs, kernels and the contract, 60 s each
 	$(PYTHON) -m venv .fuzz

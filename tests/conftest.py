@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import re
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +31,7 @@ _S = TypeVar("_S", bound="Server")
 # Slow machines are no finding of a property test, so neither deadline nor the check for slow data.
 _PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fast", max_examples=50, **_PATIENT)
-settings.register_profile("ci", max_examples=200, print_blob=True, **_PATIENT)
+settings.register_profile("ci", max_examples=100, print_blob=True, **_PATIENT)
 settings.register_profile("soak", max_examples=5000, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
@@ -95,13 +98,21 @@ def _quick(server: _S) -> Iterator[_S]:
     """Start a server with the classes that one of its kind has recorded.
 
     Where none has, as in CI, this one does and is started again: a run of all tests starts dozens of them.
+    The other workers wait for it, which is less work than recording the same.
     """
     server.records_classes = True
-    with server:
-        if server.is_recording:
-            server.stop()
+    classes = penstock_home() / "classes"
+    classes.mkdir(parents=True, exist_ok=True)
+    try:
+        with (classes / f"{server.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             server.start()
+            if server.is_recording:
+                server.stop()
+                server.start()
         yield server
+    finally:
+        server.close()
 
 
 @pytest.fixture(scope="session")
@@ -166,15 +177,42 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniCluster]:
         yield cluster
 
 
+_NAMES_A_MARKER = re.compile(r"mark\.(server|slow|node)")
+
+
+@pytest.hookimpl(specname="pytest_collection_modifyitems", tryfirst=True)
+def pytest_every_server_test_is_found(items: list[pytest.Item]) -> None:
+    """Refuse a test that `make test-server` would not see: it reads only files that name a marker."""
+    marked = {
+        item.path
+        for item in items
+        if any(item.get_closest_marker(name) for name in ("server", "slow", "node"))
+    }
+    for path in marked:
+        places = {path, path.with_name("conftest.py")} - {Path(__file__)}
+        if not any(
+            _NAMES_A_MARKER.search(each.read_text(encoding="utf-8")) for each in places if each.exists()
+        ):
+            raise pytest.UsageError(
+                f"{path} has tests with servers, and neither it nor its conftest.py says so"
+            )
+
+
+_WEIGHTS = {"slow": 10, "server": 1}
+"""Roughly how long such a test takes, compared with others."""
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fast tests first, in their random order; then those with servers, the slow ones last.
 
-    Workers take whole files: there the files with slow tests go first, so that all workers end together.
+    Workers take whole files: there the files with most to do go first, so that all workers end together.
     """
     if hasattr(config, "workerinput"):
-        slow = {item.path for item in items if item.get_closest_marker("slow")}
-        items.sort(key=lambda item: item.path not in slow)
+        work: Counter[Path] = Counter()
+        for item in items:
+            work[item.path] += sum(each for name, each in _WEIGHTS.items() if item.get_closest_marker(name))
+        items.sort(key=lambda item: -work[item.path])
     else:
         items.sort(
             key=lambda item: [item.get_closest_marker(name) is not None for name in ("slow", "server")]
