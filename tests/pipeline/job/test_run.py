@@ -65,6 +65,7 @@ def penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.server
 @pytest.mark.slow
+@pytest.mark.soak
 def test_every_order_is_accounted_for_over_two_runs(kafka: Kafka, tmp_path: Path) -> None:
     for name in ("asyncapi.yaml", "pipeline.yaml", "functions.py"):
         (tmp_path / name).write_bytes((SHOP / name).read_bytes())
