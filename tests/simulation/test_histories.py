@@ -18,13 +18,15 @@ from simulator.history import Run, run_histories, run_history
 from simulator.producing import producing
 
 KINDS: Final[dict[str, tuple[Run, int]]] = {
-    "producing": (partial(run_history, producing), 1200),
-    "committing": (partial(run_history, committing), 500),
-    "cursors": (partial(run_history, moving_cursors), 300),
-    "loops": (run_loops, 120),
-    "ranges": (run_range_tasks, 200),
+    "producing": (partial(run_history, producing), 400),
+    "committing": (partial(run_history, committing), 160),
+    "cursors": (partial(run_history, moving_cursors), 100),
+    "loops": (run_loops, 40),
+    "ranges": (run_range_tasks, 64),
 }
 """Each kind of history, and how many of it run in CI."""
+_FAST: Final = 4
+"""One history in so many of CI is one of the fast tests."""
 
 
 def _run(kind: str, most: int, begin: int) -> None:
@@ -33,16 +35,17 @@ def _run(kind: str, most: int, begin: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_laws_hold(kind: str) -> None:
-    _run(kind, KINDS[kind][1] // 12, 0)
+    _run(kind, KINDS[kind][1] // _FAST, 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_laws_hold_in_many_histories(kind: str) -> None:
-    _run(kind, KINDS[kind][1], 0)
+    fast = KINDS[kind][1] // _FAST
+    _run(kind, KINDS[kind][1] - fast, fast)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_laws_hold_in_very_many_histories(kind: str) -> None:
-    _run(kind, 50 * KINDS[kind][1], 1_000_000)
+    _run(kind, 150 * KINDS[kind][1], 1_000_000)
