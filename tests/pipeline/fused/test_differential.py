@@ -21,8 +21,9 @@ Records = Callable[[random.Random, int], list[KafkaRecord]]
 Trials = Callable[[random.Random], Any]
 
 
-NASTY = {0: 0.65, 1: 0.57, 2: 0.64, 3: 0.57}
+NASTY = {0: 0.55, 1: 0.53, 2: 0.55, 3: 0.53}
 """Of the generated records, many of which are odd somewhere, the share that falls back, by seed."""
+NASTY_RECORDS = 500
 ORDINARY = (
     "type = 'com.shop.order.placed' AND data.total >= 100",
     "subject LIKE 'c-%' OR data.customer IS NULL",
@@ -30,10 +31,10 @@ ORDINARY = (
 )
 
 
-def check(seed: int, plans: int, trial_by: Trials, records_by: Records) -> float:
+def check(seed: int, plans: int, n_records: int, trial_by: Trials, records_by: Records) -> float:
     """Compare on many records; give the share of them that fell back from the kernel."""
     dice = random.Random(seed)
-    records = records_by(dice, 2000)
+    records = records_by(dice, n_records)
     seen = slow = 0
     for _ in range(plans):
         trial = trial_by(dice)
@@ -86,13 +87,14 @@ def test_ordinary_events_stay_in_the_kernel(condition: str, mode: RouteMode, tri
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", NASTY)
 def test_generated_plans_on_generated_events(seed: int, trial_by: Trials, records_by: Records) -> None:
-    assert check(seed, 25, trial_by, records_by) == pytest.approx(NASTY[seed], abs=0.05)
+    share = check(seed, 25, NASTY_RECORDS, trial_by, records_by)
+    assert share == pytest.approx(NASTY[seed], abs=0.05)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_many_generated_plans(seed: int, trial_by: Trials, records_by: Records) -> None:
-    assert check(seed, 100, trial_by, records_by) < 0.8
+    assert check(seed, 100, 2000, trial_by, records_by) < 0.8
 
 
 def test_slots_that_hold_few_records(trial_by: Trials, records_by: Records) -> None:
