@@ -35,7 +35,7 @@ from penstock.embedded.kafka import Kafka
 from penstock.errors import PenstockError
 from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.job import Job, JobOptions
-from penstock.pipeline.session import spark_session
+from penstock.pipeline.spark.session import spark_session
 from table import Report
 
 PARTITIONS = 4

@@ -158,10 +158,10 @@ def secured_pulsar() -> Iterator[Pulsar]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of this process, as a pipeline makes it."""
-    from penstock.pipeline import classes
-    from penstock.pipeline.session import spark_session
+    from penstock.pipeline.spark import class_archive
+    from penstock.pipeline.spark.session import spark_session
 
-    classes.prepare()
+    class_archive.prepare()
     session = spark_session("tests", master="local[1]")
     session.sparkContext.setLogLevel("OFF")
     yield session

@@ -23,7 +23,7 @@ from penstock.pipeline.frames.decode import decoded, events_of, kafka_shaped, re
 from penstock.pipeline.frames.encode import records_of
 from penstock.pipeline.frames.topics import Place, operation_of, read_topic, write_topic
 from penstock.pipeline.pulsar import PulsarReader, profile_on
-from penstock.pipeline.session import spark_session
+from penstock.pipeline.spark.session import spark_session
 from penstock.pipeline.stage import read_cloud_events
 from penstock.pipeline.typed.frames import joints_of, typed_data
 from penstock.pipeline.typed.joints import writer_of

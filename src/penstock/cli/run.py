@@ -188,7 +188,7 @@ def command(
     """
     from penstock.pipeline.compile import load_pipeline
     from penstock.pipeline.job import IDLE_SECONDS, MAX_OFFSETS_PER_TRIGGER, JobOptions, job_of
-    from penstock.pipeline.session import DEFAULT_MASTER
+    from penstock.pipeline.spark.session import DEFAULT_MASTER
 
     if once and until_idle:
         raise UsageError("--once and --until-idle are two ends", next="give one of them")
@@ -266,7 +266,7 @@ class _Cluster:
     @contextmanager
     def packed(self, pipeline: Pipeline) -> Iterator[Path | None]:
         """Give the archive for the workers; a job in this process needs none."""
-        from penstock.pipeline.session import is_local
+        from penstock.pipeline.spark.session import is_local
         from penstock.pipeline.spark.submission import make_package
 
         if self.package is not None or is_local(self.master):
@@ -293,7 +293,7 @@ def _run(job: Job, cluster: _Cluster, address: tuple[str, int] | None) -> None:
 
 
 def _run_in_spark(job: Job, cluster: _Cluster) -> None:
-    from penstock.pipeline.session import DEFAULT_MASTER, is_local, slots
+    from penstock.pipeline.spark.session import DEFAULT_MASTER, is_local, slots
 
     if job.uses_kernels and is_local(cluster.master):
         compile_kernels()
@@ -320,7 +320,7 @@ def _run_in_spark(job: Job, cluster: _Cluster) -> None:
 
 def _stop_spark(spark: SparkSession) -> None:
     """End Spark; Java may have ended before, by the same signal."""
-    from penstock.pipeline.session import java_has_ended
+    from penstock.pipeline.spark.session import java_has_ended
 
     if java_has_ended(0.0):
         return

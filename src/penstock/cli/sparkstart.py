@@ -25,13 +25,13 @@ def compile_kernels() -> None:
 
 def start_spark(name: str = "penstock", **how: Any) -> SparkSession:
     """Give the session; `how` is what `spark_session` takes."""
-    from penstock.pipeline import classes
-    from penstock.pipeline.session import spark_session
+    from penstock.pipeline.spark import class_archive
+    from penstock.pipeline.spark.session import spark_session
 
     fetch(["spark"])
-    if not classes.are_prepared():
+    if not class_archive.are_prepared():
         with output.progress("preparing Spark for quick starts, once"):
-            classes.prepare()
+            class_archive.prepare()
     with output.progress("starting Spark"):
         return spark_session(name, **how)
 

@@ -54,11 +54,11 @@ class Programs:
             end.result()
 
     def _end_spark(self) -> None:
-        from penstock.pipeline import classes
+        from penstock.pipeline.spark import class_archive
 
         recording = not self._archive.is_settled
         self.spark.stop()
-        ended = classes.end_java(kill=not recording)
+        ended = class_archive.end_java(kill=not recording)
         if recording:
             self._archive.keep(has_ended_well=ended)
 
@@ -70,11 +70,11 @@ def started(stack: Stack, folder: Path, stages: Stages) -> Iterator[Programs]:
     Nobody waits for these behind a failure or Ctrl-C: all is killed then. What Java leaves behind when it is
     killed is in `folder`.
     """
-    from penstock.pipeline import classes
-    from penstock.pipeline.session import abandon_start, spark_session
+    from penstock.pipeline.spark import class_archive
+    from penstock.pipeline.spark.session import abandon_start, spark_session
 
     (folder / "spark").mkdir()
-    archive = classes.archive()
+    archive = class_archive.archive()
     start_spark = partial(
         spark_session,
         "penstock demo",

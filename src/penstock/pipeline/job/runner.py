@@ -39,8 +39,8 @@ from penstock.pipeline.job.progress import Progress, listener
 from penstock.pipeline.job.query import RunningQuery, ended, finish, start_query
 from penstock.pipeline.job.survey import Clusters, survey
 from penstock.pipeline.job.watcher import Watcher
-from penstock.pipeline.session import java_has_ended
 from penstock.pipeline.spark.file_system import FileSystem, is_remote, open_file_system
+from penstock.pipeline.spark.session import java_has_ended
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

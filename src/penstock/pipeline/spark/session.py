@@ -18,9 +18,9 @@ from penstock.embedded.artifacts import ensure
 from penstock.embedded.home import penstock_home
 from penstock.embedded.java import find_java
 from penstock.errors import MissingExtra, StartupError
-from penstock.pipeline import classes
-from penstock.pipeline.quiet import quiet_stderr
-from penstock.pipeline.spark_home import lean_spark
+from penstock.pipeline.spark import class_archive
+from penstock.pipeline.spark.spark_home import lean_spark
+from penstock.pipeline.spark.stderr_filter import filtered_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -175,7 +175,7 @@ def spark_session(
     except ImportError:
         raise MissingExtra("spark", "pyspark", purpose="a pipeline") from None
     _prepare_environment(sys.executable if is_local(master) else worker_python or "python3")
-    quick = classes.archive().use() if java_options is None else java_options
+    quick = class_archive.archive().use() if java_options is None else java_options
     flags = (f"-Dlog4j2.configurationFile={_log4j2()}", *quick, *(_LIGHT if light else ()))
     chosen = {
         "spark.app.name": name,
@@ -210,7 +210,7 @@ def _launch_apart(chosen: Mapping[str, str]) -> None:
         conf = SparkConf()
         for key, value in chosen.items():
             conf.set(key, value)
-        with quiet_stderr() as stderr, _started_with_care(stderr):
+        with filtered_stderr() as stderr, _started_with_care(stderr):
             gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 

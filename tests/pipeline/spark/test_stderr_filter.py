@@ -11,8 +11,8 @@ os.write(2, b'Setting default log level to "WARN".\\nan error\\nTo adjust loggin
 """
 PARENT = f"""
 import subprocess, sys
-from penstock.pipeline.quiet import quiet_stderr
-with quiet_stderr() as stderr:
+from penstock.pipeline.spark.stderr_filter import filtered_stderr
+with filtered_stderr() as stderr:
     # As a bar on a terminal draws: no line ends. It is seen at once, and not when the child has ended.
     print("mine", end="|", file=sys.stderr, flush=True)
     child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], stdin=subprocess.PIPE, stderr=stderr)

@@ -69,7 +69,7 @@ def _train(found: ClassArchive, options: Sequence[str]) -> None:
 
 def _trained(options: Sequence[str]) -> None:
     """Start Spark, let it do what a job does, and let Java note which classes that took."""
-    from penstock.pipeline.session import spark_session
+    from penstock.pipeline.spark.session import spark_session
 
     spark = spark_session("classes", java_options=options)
     stream = spark.readStream.format("rate").option("rowsPerSecond", 100).load().select("value")

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from penstock.embedded.java import find_java
-from penstock.pipeline import classes
+from penstock.pipeline.spark import class_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def archive(content: bytes) -> Path:
-    path = classes.archive().path
+    path = class_archive.archive().path
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     return path
@@ -31,15 +31,15 @@ def archive(content: bytes) -> Path:
 
 @pytest.mark.server
 def test_the_session_of_the_tests_maps_the_file(spark: SparkSession) -> None:
-    (option, *_) = classes.archive().use()
+    (option, *_) = class_archive.archive().use()
     _, _, path = option.partition("=")
     javas = [each for each in psutil.Process().children(recursive=True) if each.name() == "java"]
     assert any(path in {mapped.path for mapped in java.memory_maps()} for java in javas)
 
 
 def test_nothing_is_asked_of_java_before_the_file_is_there(home: Path) -> None:
-    assert not classes.are_prepared()
-    assert classes.archive().use() == ()
+    assert not class_archive.are_prepared()
+    assert class_archive.archive().use() == ()
 
 
 def test_a_java_that_cannot_make_the_file_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,16 +50,16 @@ def test_a_java_that_cannot_make_the_file_is_asked_once(home: Path, monkeypatch:
         return subprocess.CompletedProcess(command, 1)
 
     monkeypatch.setattr(subprocess, "run", fails)
-    classes.prepare()
-    classes.prepare()
+    class_archive.prepare()
+    class_archive.prepare()
     assert len(asked) == 1
-    assert classes.are_prepared()
-    assert classes.archive().use() == ()
+    assert class_archive.are_prepared()
+    assert class_archive.archive().use() == ()
 
 
 def test_a_file_of_rubbish_neither_stops_java_nor_makes_it_talk(home: Path) -> None:
     archive(b"rubbish" * 1000)
-    command = [str(find_java().executable), *classes.archive().use(), "-version"]
+    command = [str(find_java().executable), *class_archive.archive().use(), "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == ""
     assert "rubbish" not in done.stderr

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Final
 
-__all__ = ["quiet_stderr"]
+__all__ = ["filtered_stderr"]
 
 _NOISE: Final = (
     b"WARNING: Using incubator modules",
@@ -24,7 +24,7 @@ _STDERR: Final = 2
 
 
 @contextmanager
-def quiet_stderr() -> Iterator[int]:
+def filtered_stderr() -> Iterator[int]:
     """Give a file for the standard error of a child that is started inside: a filter, as long as it lives.
 
     Our own standard error stays what it is, so that progress can be shown while the child starts.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.spark_home import lean_home, lean_spark
+from penstock.pipeline.spark.spark_home import lean_home, lean_spark
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""penstock.pipeline.session: how Java is started, and what becomes of it if that is interrupted."""
+"""penstock.pipeline.spark.session: how Java is started, and what becomes of it if that is interrupted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark import SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 
 from penstock.errors import StartupError
-from penstock.pipeline import session
+from penstock.pipeline.spark import session
 
 
 def test_java_is_killed_if_its_start_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_a_start_can_be_abandoned(when: str, tmp_path: Path, monkeypatch: pytest
 _TELLS = """
 import json, os, psutil
 from pyspark import SparkContext
-from penstock.pipeline.session import spark_session
+from penstock.pipeline.spark.session import spark_session
 
 spark = spark_session(master="local[1]")
 java = psutil.Process(SparkContext._gateway.proc.pid)
