@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -81,7 +81,18 @@ Idle = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", min=0.5, help="What --until-idle calls idle; 5 if not given."),
 ]
-Master = Annotated[str | None, typer.Option(help="The Spark master; local[*,4] if not given.")]
+Master = Annotated[
+    str | None, typer.Option(help="The Spark master; else as Spark is configured, or local[*,4].")
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; can be given several times."),
+]
+DriverMemory = Annotated[
+    str | None,
+    typer.Option("--driver-memory", metavar="SIZE", help="Memory of Spark's Java, such as 2g."),
+]
+Ui = Annotated[bool, typer.Option("--ui", help="Serve Spark's UI and print its address.")]
 RealTime = Annotated[bool, typer.Option("--real-time", hidden=True, callback=_refuse_real_time)]
 EngineOption = Annotated[
     EngineName | None,
@@ -167,6 +178,9 @@ def command(
     until_idle: UntilIdle = False,
     idle: Idle = None,
     master: Master = None,
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    ui: Ui = False,
     engine: EngineOption = None,
     at_least_once: AtLeastOnce = False,
     shadow: Shadow = 0,
@@ -188,7 +202,6 @@ def command(
     """
     from penstock.pipeline.compile import load_pipeline
     from penstock.pipeline.job import IDLE_SECONDS, MAX_OFFSETS_PER_TRIGGER, JobOptions, job_of
-    from penstock.pipeline.spark.session import DEFAULT_MASTER
 
     if once and until_idle:
         raise UsageError("--once and --until-idle are two ends", next="give one of them")
@@ -212,6 +225,9 @@ def command(
     pipeline = load_pipeline(file, context=configuration().context())
     of_spark = {
         "--master": master,
+        "--conf": conf or None,
+        "--driver-memory": driver_memory,
+        "--ui": ui or None,
         "--max-offsets": max_offsets,
         "--replay": replay,
         "--package": package,
@@ -221,7 +237,33 @@ def command(
     _check_package(package)
     output.show_logs(debug=False)
     with job_of(pipeline, options) as job:
-        _run(job, _Cluster(master or DEFAULT_MASTER, package, worker_python), address)
+        _run(
+            job,
+            _Cluster(_settings(conf or [], master, driver_memory, ui=ui), package, worker_python),
+            address,
+        )
+
+
+def _settings(conf: Sequence[str], master: str | None, memory: str | None, *, ui: bool) -> dict[str, str]:
+    """Return what the command line sets in Spark; an option of its own beats `--conf`."""
+    found = {}
+    for text in conf:
+        key, equals, value = text.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise UsageError(
+                f"'{text}' sets nothing in Spark",
+                where="--conf",
+                why="The names of Spark's settings begin with `spark.`.",
+                next="write --conf spark.KEY=VALUE",
+            )
+        found[key] = value
+    if master is not None:
+        found["spark.master"] = master
+    if memory is not None:
+        found["spark.driver.memory"] = memory
+    if ui:
+        found["spark.ui.enabled"] = "true"
+    return found
 
 
 def _check_package(package: Path | None) -> None:
@@ -259,21 +301,26 @@ def _refuse_idle_words(engine: str, of_spark: Mapping[str, object], *, shadow: i
 class _Cluster:
     """Where the job runs, and what its workers get."""
 
-    master: str
+    settings: Mapping[str, str]
     package: Path | None
     worker_python: str | None
 
     @contextmanager
-    def packed(self, pipeline: Pipeline) -> Iterator[Path | None]:
-        """Give the archive for the workers; a job in this process needs none."""
-        from penstock.pipeline.spark.session import is_local
+    def equipped(self, spark: SparkSession, pipeline: Pipeline) -> Iterator[None]:
+        """Send the archive to the workers; those of a local master need none."""
+        from penstock.pipeline.spark.startup import is_local
         from penstock.pipeline.spark.submission import make_package
 
-        if self.package is not None or is_local(self.master):
-            yield self.package
-            return
-        with temporary_folder("penstock-") as folder:
-            yield make_package(pipeline, folder / "penstock-package.zip").path
+        context = spark.sparkContext
+        if self.package is not None:
+            context.addPyFile(str(self.package))
+            yield
+        elif is_local(context.master):
+            yield
+        else:
+            with temporary_folder("penstock-") as folder:
+                context.addPyFile(str(make_package(pipeline, folder / "penstock-package.zip").path))
+                yield
 
 
 def _run(job: Job, cluster: _Cluster, address: tuple[str, int] | None) -> None:
@@ -293,34 +340,30 @@ def _run(job: Job, cluster: _Cluster, address: tuple[str, int] | None) -> None:
 
 
 def _run_in_spark(job: Job, cluster: _Cluster) -> None:
-    from penstock.pipeline.spark.session import DEFAULT_MASTER, is_local, slots
+    from penstock.pipeline.spark.startup import is_local
 
-    if job.uses_kernels and is_local(cluster.master):
-        compile_kernels()
-    master = cluster.master
-    settings: dict[str, str] = {}
-    if master == DEFAULT_MASTER:
-        master, settings = slots(len(job.totals))
-    with cluster.packed(job.pipeline) as package:
-        spark = start_spark(
-            master=master,
-            settings=settings,
-            package=package,
-            worker_python=cluster.worker_python,
-            light=job.only_plans,
-            fused=job.uses_kernels,
-        )
+    spark = start_spark(
+        settings=cluster.settings,
+        sources=len(job.totals),
+        worker_python=cluster.worker_python,
+        light=job.only_plans,
+        fused=job.uses_kernels,
+    )
+    try:
         silence_java_clients(spark)
-        try:
-            with _signals(job):
-                job.run(spark)
-        finally:
-            _stop_spark(spark)
+        if (page := spark.sparkContext.uiWebUrl) is not None:
+            output.talk(f"Spark's UI on {page}")
+        if job.uses_kernels and is_local(spark.sparkContext.master):
+            compile_kernels()
+        with cluster.equipped(spark, job.pipeline), _signals(job):
+            job.run(spark)
+    finally:
+        _stop_spark(spark)
 
 
 def _stop_spark(spark: SparkSession) -> None:
     """End Spark; Java may have ended before, by the same signal."""
-    from penstock.pipeline.spark.session import java_has_ended
+    from penstock.pipeline.spark.startup import java_has_ended
 
     if java_has_ended(0.0):
         return

@@ -27,9 +27,11 @@ def start_spark(name: str = "penstock", **how: Any) -> SparkSession:
     """Give the session; `how` is what `spark_session` takes."""
     from penstock.pipeline.spark import class_archive
     from penstock.pipeline.spark.session import spark_session
+    from penstock.pipeline.spark.startup import is_submitted
 
-    fetch(["spark"])
-    if not class_archive.are_prepared():
+    if not how.get("light"):
+        fetch(["spark"])
+    if not is_submitted() and not class_archive.are_prepared():
         with output.progress("preparing Spark for quick starts, once"):
             class_archive.prepare()
     with output.progress("starting Spark"):

@@ -1,100 +1,19 @@
-"""penstock.pipeline.spark.session: how Java is started, and what becomes of it if that is interrupted."""
+"""Which settings a session has: what was set wins, ours hold elsewhere, and a session that is there stays."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
-from threading import Event
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from pyspark import SparkContext, java_gateway
-from pyspark.errors import PySparkRuntimeError
 
-from penstock.errors import StartupError
+from penstock.errors import PipelineError, Refused
 from penstock.pipeline.spark import session
 
-
-def test_java_is_killed_if_its_start_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    noted = tmp_path / "pid"
-    submit = tmp_path / "bin" / "spark-submit"
-    submit.parent.mkdir()
-    submit.write_text(f"#!/bin/sh\necho $$ > {noted}.new && mv {noted}.new {noted}\nexec sleep 600\n")
-    submit.chmod(0o755)
-
-    def sleep(seconds: float) -> None:
-        """Take the place of PySpark's wait for Java: Ctrl-C comes when Java has been started."""
-        if noted.exists():
-            raise KeyboardInterrupt
-
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    monkeypatch.setattr(SparkContext, "_gateway", None)
-    monkeypatch.setattr(java_gateway, "time", SimpleNamespace(sleep=sleep))
-    popen = vars(java_gateway)["Popen"]
-    with pytest.raises(KeyboardInterrupt):
-        session._launch_apart({})
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(noted.read_text()), 0)
-    assert vars(java_gateway)["Popen"] is popen
-
-
-@pytest.mark.parametrize("when", ["before", "meanwhile"])
-def test_a_start_can_be_abandoned(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    noted = tmp_path / "pid"
-    submit = tmp_path / "bin" / "spark-submit"
-    submit.parent.mkdir()
-    submit.write_text(f"#!/bin/sh\necho $$ > {noted}.new && mv {noted}.new {noted}\nexec sleep 600\n")
-    submit.chmod(0o755)
-
-    def sleep(seconds: float) -> None:
-        if noted.exists():
-            session.abandon_start()
-
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    monkeypatch.setattr(SparkContext, "_gateway", None)
-    monkeypatch.setattr(java_gateway, "time", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(session, "_abandoned", Event())
-    monkeypatch.setattr(session, "_java", [])
-    if when == "before":
-        session.abandon_start()
-    with pytest.raises((StartupError, PySparkRuntimeError)):
-        session._launch_apart({})
-    assert noted.exists() == (when == "meanwhile")
-    for process in session._java:
-        assert process.poll() is not None
-
-
-_TELLS = """
-import json, os, psutil
-from pyspark import SparkContext
-from penstock.pipeline.spark.session import spark_session
-
-spark = spark_session(master="local[1]")
-java = psutil.Process(SparkContext._gateway.proc.pid)
-(worker,) = spark.sparkContext.parallelize([0], 1).map(lambda _: dict(os.environ)).collect()
-print(json.dumps({"java": java.environ(), "worker": worker}))
-spark.stop()
-"""
-
-
-@pytest.mark.server
-def test_java_and_its_workers_get_no_variables_that_they_do_not_need() -> None:
-    environment = {
-        **os.environ,
-        "KAFKA_PASSWORD": "hunter2",
-        "PENSTOCK_PULSAR_TOKEN": "hunter2",
-        "SPARK_LOCAL_HOSTNAME": "localhost",
-        "LC_ALL": "C.UTF-8",
-    }
-    command = [sys.executable, "-c", _TELLS]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    for found in json.loads(done.stdout).values():
-        assert "hunter2" not in found.values()
-        assert (found["LC_ALL"], found["SPARK_LOCAL_HOSTNAME"]) == ("C.UTF-8", "localhost")
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize(
@@ -117,3 +36,88 @@ def test_every_source_has_a_slot_for_each_of_its_tasks(sources: int, cores: int)
     assert master == f"local[{sources * tasks},4]"
     assert 1 <= tasks <= cores
     assert sources * tasks <= max(4 * cores, sources)
+
+
+@pytest.mark.server
+def test_the_active_session_is_used_as_it_is(spark: SparkSession) -> None:
+    before = settings_of(spark)
+    found = session.spark_session(
+        "other", master="local[7]", settings={"spark.sql.shuffle.partitions": "9", "spark.x": "y"}
+    )
+    assert found is spark
+    assert settings_of(spark) == before
+
+
+@pytest.mark.server
+def test_the_session_of_queries_is_another_one(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        before = settings_of(spark)
+        own = session.query_session(spark, "/a/folder")
+        assert settings_of(spark) == before
+        assert type(spark).getActiveSession() is spark
+        for key, (value, _) in session.QUERY_SETTINGS.items():
+            assert own.conf.get(key) == value
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.unset("spark.sql.ansi.enabled")
+
+
+@pytest.mark.server
+def test_patterns_are_added_to_those_of_spark_itself(spark: SparkSession) -> None:
+    """Spark's own patterns stand in the code: they have to be those of the Spark that is installed."""
+    jvm = cast("Any", spark)._jvm
+    general = getattr(jvm.org.apache.spark.internal.config, "package$")
+    own = getattr(general, "MODULE$").SECRET_REDACTION_PATTERN().defaultValueString()
+    options = jvm.org.apache.spark.sql.internal.SQLConf.SQL_OPTIONS_REDACTION_PATTERN().defaultValueString()
+    assert session.ADDED_PATTERNS["spark.redaction.regex"][0] == own
+    assert session.ADDED_PATTERNS["spark.sql.redaction.options.regex"][0] == options
+
+
+def settings_of(spark: SparkSession) -> tuple[dict[str, str], dict[str, str]]:
+    return dict(spark.conf.getAll), dict(spark.sparkContext.getConf().getAll())
+
+
+def fake_session(**settings: str) -> Any:
+    class Conf(dict[str, str]):
+        def contains(self, key: str) -> bool:
+            return key in self
+
+    conf = Conf({key.replace("_", "."): value for key, value in settings.items()})
+    return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+
+
+def test_speculation_is_refused() -> None:
+    with pytest.raises(Refused, match=r"spark\.speculation is on") as refused:
+        session.query_session(fake_session(spark_speculation=" True"), "folder")
+    assert "fences" in str(refused.value.why)
+    assert "spark.speculation=false" in str(refused.value.next)
+
+
+def test_spark_connect_is_refused() -> None:
+    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(PipelineError, match="does not run over Spark Connect"):
+        session.query_session(remote, "folder")
+
+
+@pytest.mark.parametrize(
+    ("variables", "settings", "connect"),
+    [
+        ({}, {}, False),
+        ({"SPARK_REMOTE": "sc://host"}, {}, True),
+        ({"SPARK_REMOTE": ""}, {}, False),
+        ({"SPARK_API_MODE": "connect"}, {}, True),
+        ({"SPARK_API_MODE": "connect"}, {"spark.api.mode": "classic"}, False),
+        ({}, {"spark.api.mode": "CONNECT"}, True),
+        ({}, {"spark.remote": "sc://host"}, True),
+    ],
+)
+def test_what_asks_for_spark_connect(
+    variables: dict[str, str], settings: dict[str, str], connect: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert session.is_connect(settings) is connect

@@ -71,13 +71,15 @@ def started(stack: Stack, folder: Path, stages: Stages) -> Iterator[Programs]:
     killed is in `folder`.
     """
     from penstock.pipeline.spark import class_archive
-    from penstock.pipeline.spark.session import abandon_start, spark_session
+    from penstock.pipeline.spark.session import DEFAULT_MASTER, spark_session
+    from penstock.pipeline.spark.startup import abandon_start
 
     (folder / "spark").mkdir()
     archive = class_archive.archive()
     start_spark = partial(
         spark_session,
         "penstock demo",
+        master=DEFAULT_MASTER,
         settings={"spark.local.dir": str(folder / "spark")},
         fused=False,
         java_options=(f"-Djava.io.tmpdir={folder / 'spark'}", *(archive.record() or archive.use())),

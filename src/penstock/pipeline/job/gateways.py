@@ -22,7 +22,7 @@ from penstock.pipeline.assembly import sources_of
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.pulsar import PULSAR, gateway_of, tenant_of
 from penstock.pipeline.spark.file_system import is_remote
-from penstock.pipeline.spark.session import is_local
+from penstock.pipeline.spark.startup import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -40,7 +40,8 @@ from penstock.pipeline.job.query import RunningQuery, ended, finish, start_query
 from penstock.pipeline.job.survey import Clusters, survey
 from penstock.pipeline.job.watcher import Watcher
 from penstock.pipeline.spark.file_system import FileSystem, is_remote, open_file_system
-from penstock.pipeline.spark.session import java_has_ended
+from penstock.pipeline.spark.session import query_session
+from penstock.pipeline.spark.startup import java_has_ended
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -286,6 +287,7 @@ class Job:
     def run(self, spark: SparkSession | None = None) -> None:
         """Run all sources to their end; the first failure ends the others too."""
         assert spark is not None, "this job needs Spark"
+        spark = query_session(spark, self.progress_in)
         self._gateways.require_near(spark)
         if self._files is None:
             self._open_remote(spark)

@@ -29,7 +29,8 @@ def archive() -> ClassArchive:
     """Give the file of Spark's classes for the Java and the Spark of this process."""
     import pyspark
 
-    return ClassArchive("spark", find_java(), sorted((Path(pyspark.__file__).parent / "jars").iterdir()))
+    jars = Path(pyspark.__file__).absolute().parent / "jars"
+    return ClassArchive("spark", find_java(), sorted(jars.iterdir()))
 
 
 def are_prepared() -> bool:
@@ -69,9 +70,9 @@ def _train(found: ClassArchive, options: Sequence[str]) -> None:
 
 def _trained(options: Sequence[str]) -> None:
     """Start Spark, let it do what a job does, and let Java note which classes that took."""
-    from penstock.pipeline.spark.session import spark_session
+    from penstock.pipeline.spark.session import DEFAULT_MASTER, spark_session
 
-    spark = spark_session("classes", java_options=options)
+    spark = spark_session("classes", master=DEFAULT_MASTER, java_options=options)
     stream = spark.readStream.format("rate").option("rowsPerSecond", 100).load().select("value")
     counted = stream.mapInArrow(_same, "value bigint").writeStream.format("noop").start()
     while counted.isActive and len(counted.recentProgress) < 2:

@@ -1,112 +1,119 @@
-"""The one way Penstock makes a Spark session: Spark 4.2.0, our jars, our Java, our Python, quiet, in UTC."""
+"""Which Spark session a program works in, and with which settings.
+
+| order | where a setting comes from |
+|---|---|
+| 1 | a session that is active: used as it is, never changed |
+| 2 | `settings` of the caller: `penstock run --conf`, `--master`, `--driver-memory`, `--ui` |
+| 3 | spark-submit: its options, PYSPARK_SUBMIT_ARGS, spark-defaults.conf, MASTER; read by Spark itself |
+| 4 | DEFAULTS, where nothing was set |
+
+Jars, Java options and the patterns of redaction are no choice: ours are added to what is set. What the
+queries of a pipeline need is set in a session of their own, `query_session`.
+"""
 
 from __future__ import annotations
 
 import os
-import shlex
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.config import Child, child_environment
 from penstock.embedded.artifacts import ensure
-from penstock.embedded.home import penstock_home
-from penstock.embedded.java import find_java
-from penstock.errors import MissingExtra, StartupError
-from penstock.pipeline.spark import class_archive
-from penstock.pipeline.spark.spark_home import lean_spark
-from penstock.pipeline.spark.stderr_filter import filtered_stderr
+from penstock.errors import MissingExtra, PipelineError, Refused, StartupError
+from penstock.pipeline.spark import startup
+from penstock.pipeline.spark.startup import is_local, is_submitted
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "ADDED_PATTERNS",
+    "CONNECT_REASON",
+    "DEFAULTS",
     "DEFAULT_MASTER",
-    "SETTINGS",
-    "abandon_start",
-    "is_local",
-    "java_has_ended",
+    "QUERY_SETTINGS",
+    "Default",
+    "Scope",
+    "is_connect",
+    "query_session",
     "slots",
     "spark_session",
 ]
 
 _CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
-DEFAULT_MASTER = "local[*,4]"
+DEFAULT_MASTER: Final = "local[*,4]"
 """All cores, and four tries of a task: a broker that restarts must not end the job."""
 
-SETTINGS: Mapping[str, tuple[str, str]] = {
-    "spark.sql.session.timeZone": ("UTC", "a timestamp means the same on every machine"),
-    "spark.ui.enabled": ("false", "a port that nobody asked for"),
-    "spark.ui.showConsoleProgress": ("false", "our own status line is the progress"),
-    "spark.driver.bindAddress": ("127.0.0.1", "a local job listens on loopback only"),
-    "spark.driver.host": ("127.0.0.1", "the same"),
-    "spark.driver.memory": ("1g", "what a route needs; more only grows the resident size"),
-    "spark.log.level": ("ERROR", "what a person must see comes from us"),
-    "spark.sql.shuffle.partitions": ("4", "a route has no shuffle; state of a small job fits four"),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": ("20000", "larger batches cost less a record"),
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": ("true", "errors without our frames"),
-    "spark.python.worker.reuse": ("true", "a worker imports Arrow once"),
-    "spark.python.daemon.module": (
-        "penstock.pipeline.fused.daemon",
-        "workers are forked with Arrow and the kernels",
+
+class Scope(Enum):
+    """In which sessions a default holds."""
+
+    ALL = "every session that Penstock makes"
+    LAUNCHED = "unless spark-submit started the program"
+    LOCAL = "with a local master, unless spark-submit started the program"
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A value for a setting that nobody set, and why it is not Spark's own."""
+
+    value: str
+    reason: str
+    scope: Scope = Scope.LOCAL
+
+
+DEFAULTS: Final[Mapping[str, Default]] = {
+    "spark.sql.session.timeZone": Default("UTC", "a timestamp means the same on every machine", Scope.ALL),
+    "spark.speculation": Default("false", "a second copy of a task would fence the first", Scope.ALL),
+    "spark.log.level": Default("ERROR", "the job reports failures itself", Scope.LAUNCHED),
+    "spark.ui.enabled": Default("false", "no port that nobody asked for; `--ui` turns it on"),
+    "spark.driver.bindAddress": Default("127.0.0.1", "a local job listens on loopback only"),
+    "spark.driver.host": Default("127.0.0.1", "the same"),
+    "spark.sql.shuffle.partitions": Default("4", "200 tasks of a small shuffle cost more than its data"),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": Default("20000", "larger batches cost less a record"),
+    "spark.python.daemon.module": Default(
+        "penstock.pipeline.fused.daemon", "workers are forked with Arrow and the kernels loaded"
     ),
-    "spark.sql.streaming.metricsEnabled": ("false", "we report our own metrics"),
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-        "the default starts a process for each rename on a local disk: 100 ms a batch",
-    ),
-    "spark.streaming.stopGracefullyOnShutdown": ("true", "a batch that runs is finished"),
-    "spark.sql.redaction.options.regex": (
-        "(?i)url|jaas|password|secret|token|truststore|keystore",
-        "a plan that is printed shows no credentials",
-    ),
-    "spark.redaction.regex": ("(?i)jaas|password|secret|token", "nor does the environment"),
 }
-"""Every setting that we change, with its reason."""
+"""Settings that we choose where nothing was set."""
 
-_LOCAL_ONLY = frozenset(
-    {
-        "spark.driver.bindAddress",
-        "spark.driver.host",
-        "spark.python.daemon.module",
-        "spark.sql.streaming.checkpointFileManagerClass",
-    }
+_NOT_FUSED: Final = "penstock.pipeline.daemon"
+_PROGRESS_BAR: Final = "spark.ui.showConsoleProgress"
+_DAEMON: Final = "spark.python.daemon.module"
+
+ADDED_PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
+    "spark.redaction.regex": ("(?i)secret|password|token|access[.]?key", "(?i:jaas|account[.]?key|private[.]?key)"),
+    "spark.sql.redaction.options.regex": (
+        "(?i)url",
+        "(?i:jaas|password|secret|token|truststore|keystore|access[.]?key)",
+    ),
+}
+"""Patterns of redaction: Spark's own, which holds where nothing was set, and what we add in each case."""
+
+QUERY_SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
+    "spark.sql.session.timeZone": ("UTC", "a condition means the same in every session"),
+    "spark.sql.ansi.enabled": ("true", "the same"),
+    "spark.sql.execution.arrow.useLargeVarTypes": ("false", "the columns engine reads Arrow's usual types"),
+}
+"""Set in the session of a pipeline's queries, whatever the session of the program says."""
+
+_FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+_WITHOUT_PROCESSES: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-"""A cluster is reached by a real address, its workers get us with the job, after their daemon, and its
-checkpoint is on no local disk."""
+"""Spark's default starts a process for each rename on a local disk: 100 ms a batch."""
 
-_NOT_FUSED: Mapping[str, str] = {"spark.python.daemon.module": "penstock.pipeline.daemon"}
-
-_LIGHT = ("-XX:TieredStopAtLevel=1",)
-"""Without Java's second compiler: it works hard at each start for code that sees no record."""
-
-_LOG4J2 = """status = error
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
-"""
-
-_REPORTED: Final = (
-    "org.apache.spark.executor.Executor",
-    "org.apache.spark.scheduler.TaskSetManager",
-    "org.apache.spark.sql.execution.datasources.v2.DataWritingSparkTask",
-    "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
-    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
-    "org.apache.spark.util.Utils",
+CONNECT_REASON: Final = "a pipeline does not run over Spark Connect: its queries need the driver's own Java"
+_CONNECT_NEXT: Final = (
+    "unset SPARK_REMOTE, SPARK_API_MODE and spark.remote, and name a cluster with --master; "
+    "or run --engine loop, which needs no Spark"
 )
-"""Loggers that repeat the traceback of a failed task; the exception of its query is reported by the job.
-
-A query is started again for as long as a broker or the registry is away, with some 300 lines each time.
-"""
+_KAFKA_CLASS: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 _MOST_WORKERS: Final = 4
@@ -114,7 +121,7 @@ _MOST_WORKERS: Final = 4
 
 
 def slots(sources: int, cores: int | None = None) -> tuple[str, dict[str, str]]:
-    """Give the master of this machine, and its settings, on which no source waits for the tasks of another.
+    """Return a local master, and settings, on which no source waits for the tasks of another.
 
     A task whose broker is away holds its slot until it gives up. So each source has as many slots as it has
     tasks: one for each core, or less where there are many sources.
@@ -143,170 +150,164 @@ def _cores() -> int:
         return found
 
 
-def is_local(master: str) -> bool:
-    """Tell whether a master runs the job inside of this process.
-
-    >>> is_local("local[*,4]"), is_local("spark://host:7077")
-    (True, False)
-    """
-    return master.startswith("local")
+# The session of the program
 
 
 def spark_session(
     name: str = "penstock",
     *,
-    master: str = DEFAULT_MASTER,
+    master: str | None = None,
     settings: Mapping[str, str] | None = None,
-    package: Path | None = None,
+    sources: int = 1,
     worker_python: str | None = None,
     light: bool = False,
     fused: bool = True,
     java_options: Sequence[str] | None = None,
 ) -> SparkSession:
-    """Give the session of this process, made with our settings if there is none.
+    """Return the active session as it is; else one with what was set, and with our defaults for the rest.
 
-    On a cluster the workers are sent `package` (see `package.py`) and run `worker_python`, or the `python3`
-    on their PATH. A `light` Java only plans, as for the fused engine: it starts with half of the CPU and is
-    slow with records. `fused=False` says that no task will be fused: its workers do without those kernels.
-    `java_options` are given to it instead of those that make it start quickly.
+    `settings` and `master` are explicit and beat spark-submit's options and files. `sources` is how many
+    sources share the session, if the master is left to us. A `light` Java only plans, as for the fused
+    engine: it starts with half of the CPU, is slow with records and has no Kafka connector. `fused=False`
+    says that no task will be fused: its workers do without those kernels. `java_options` are given to Java
+    instead of those that make it start quickly. Over Spark Connect the session is Spark's own, as it is.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtra("spark", "pyspark", purpose="a pipeline") from None
-    _prepare_environment(sys.executable if is_local(master) else worker_python or "python3")
-    quick = class_archive.archive().use() if java_options is None else java_options
-    flags = (f"-Dlog4j2.configurationFile={_log4j2()}", *quick, *(_LIGHT if light else ()))
-    chosen = {
-        "spark.app.name": name,
-        "spark.master": master,
-        **{key: value for key, (value, _) in SETTINGS.items() if is_local(master) or key not in _LOCAL_ONLY},
-        "spark.jars": ",".join(map(str, ensure(["spark"])["spark"])),
-        "spark.driver.extraJavaOptions": shlex.join(flags),
-        **({} if fused or not is_local(master) else _NOT_FUSED),
-        **(settings or {}),
-    }
-    builder = SparkSession.builder
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
-    with lean_spark() if is_local(master) else nullcontext():
-        _launch_apart(chosen)
-        session = builder.getOrCreate()
-    if package is not None:
-        session.sparkContext.addPyFile(str(package))
-    return session
-
-
-def _launch_apart(chosen: Mapping[str, str]) -> None:
-    """Start Java in a session of its own, if there is none yet.
-
-    A signal to our process group, as `timeout` and a terminal send it, is for us: we end Java when the batch
-    that runs is written. Java ends by itself when the pipe to us breaks, once it is up.
-    """
+    if is_connect(settings):
+        return SparkSession.builder.getOrCreate()
     from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is None:
-        conf = SparkConf()
-        for key, value in chosen.items():
-            conf.set(key, value)
-        with filtered_stderr() as stderr, _started_with_care(stderr):
-            gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
-        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+    if SparkContext._active_spark_context is not None:
+        return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    explicit = {**(settings or {}), **({} if master is None else {"spark.master": master})}
+    default_master, parallelism = slots(sources)
+    startup.start_java(explicit, default_master=default_master, light=light, options=java_options)
+    conf = SparkConf(_jvm=SparkContext._jvm)
+    for key, value in explicit.items():
+        conf.set(key, value)
+    if conf.get("spark.remote", None):
+        raise connect_refusal()
+    if is_submitted():
+        _set_defaults(conf, {Scope.ALL}, fused=fused)
+    else:
+        local = {Scope.LOCAL} if is_local(_master(conf)) else set()
+        _set_defaults(conf, {Scope.ALL, Scope.LAUNCHED, *local}, fused=fused)
+        for key, value in parallelism.items() if _master(conf) == default_master else ():
+            conf.setIfMissing(key, value)
+        _undo_shell(conf, name, explicit)
+    _add_patterns(conf)
+    if not light:
+        _add_connector(SparkContext._jvm, conf)
+    with _worker_python(conf, worker_python):
+        context = _context(conf)
+    return SparkSession(context)
+
+
+def _master(conf: SparkConf) -> str:
+    return conf.get("spark.master", "") or ""
+
+
+def _set_defaults(conf: SparkConf, scopes: Collection[Scope], *, fused: bool) -> None:
+    for key, default in DEFAULTS.items():
+        if default.scope in scopes:
+            conf.setIfMissing(key, _NOT_FUSED if key == _DAEMON and not fused else default.value)
+
+
+def _undo_shell(conf: SparkConf, name: str, explicit: Mapping[str, str]) -> None:
+    """Take back the name and the progress bar that spark-submit gives to a shell, unless they were set."""
+    if startup.was_set("spark.app.name", explicit) is None:
+        conf.setAppName(name)
+    if startup.was_set(_PROGRESS_BAR, explicit) is None:
+        conf.set(_PROGRESS_BAR, "false")
+
+
+def _add_patterns(conf: SparkConf) -> None:
+    for key, (default, ours) in ADDED_PATTERNS.items():
+        conf.set(key, f"{conf.get(key, default)}|{ours}")
+
+
+def _add_connector(jvm: Any, conf: SparkConf) -> None:
+    """Let Java load the Kafka connector from our jars, unless the user's jars or packages have one."""
+    from py4j.protocol import Py4JJavaError
+
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        jvm.java.lang.Class.forName(_KAFKA_CLASS, False, loader)
+    except Py4JJavaError:
+        jars = [str(jar) for jar in ensure(["spark"])["spark"]]
+        for jar in jars:
+            loader.addURL(jvm.java.io.File(jar).toURI().toURL())
+        if not is_local(_master(conf)):
+            # The tasks of a local master have the loader of the driver; executors get copies.
+            conf.set("spark.jars", ",".join(filter(None, (conf.get("spark.jars", ""), *jars))))
 
 
 @contextmanager
-def _started_with_care(stderr: int) -> Iterator[None]:
-    """Give Java the environment that it needs, and kill it if `launch_gateway` does not return.
+def _worker_python(conf: SparkConf, chosen: str | None) -> Iterator[None]:
+    """Let PySpark see the Python of the workers: the one chosen, then the one set, then ours or theirs.
 
-    Its standard error is the file `stderr`.
-
-    PySpark would hand down our whole environment, with its passwords. And if it is interrupted, as by Ctrl-C,
-    it removes the folder into which Java is about to write its port. Java's main thread then fails, its
-    server thread lives on, and nobody is left who would end the process. PySpark gives its Popen to nobody.
+    Local workers would take `python3` from PATH, which knows neither Arrow nor us.
     """
-    from pyspark import java_gateway
-
-    started: list[subprocess.Popen[bytes]] = []
-
-    class Recorded(subprocess.Popen[bytes]):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            _refuse_if_abandoned()
-            started.append(self)
-            options["env"] = child_environment(Child.SPARK, environ=options["env"])
-            options["stderr"] = stderr
-            super().__init__(*args, **options)
-            _java.append(self)
-            _refuse_if_abandoned()  # it was asked for meanwhile
-
-    names = vars(java_gateway)
-    original = names["Popen"]
-    names["Popen"] = Recorded
-    try:
+    name = "PYSPARK_PYTHON"
+    local = is_local(_master(conf))
+    found = chosen or conf.get("spark.pyspark.python", None) or os.environ.get(name)
+    with startup.variables({name: found or (sys.executable if local else "python3")}):
         yield
-    except BaseException:
-        for process in started:
-            if getattr(process, "pid", None) is not None:
-                with process:  # closes its pipe and waits
-                    if process.poll() is None:
-                        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    finally:
-        names["Popen"] = original
 
 
-_abandoned = Event()
-_java: list[subprocess.Popen[bytes]] = []
-"""The Java processes that this process has started."""
-
-
-def abandon_start() -> None:
-    """Make a `spark_session` that runs in another thread fail soon, and end its Java.
-
-    For a process that is about to end: it makes no other session.
-    """
-    _abandoned.set()
-    for process in _java:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _refuse_if_abandoned() -> None:
-    if _abandoned.is_set():
-        raise StartupError("the start of Spark was given up")
-
-
-def java_has_ended(seconds: float) -> bool:
-    """Wait so long for Spark's Java process to end; say whether it has."""
+def _context(conf: SparkConf) -> Any:
+    from py4j.protocol import Py4JJavaError
     from pyspark import SparkContext
 
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is None:
-        return False
     try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+        return SparkContext(conf=conf)
+    except Py4JJavaError as exc:
+        raise StartupError(
+            "Spark did not start",
+            why=str(exc.java_exception),
+            next="correct --master, --conf or spark-defaults.conf",
+        ) from exc
 
 
-def _prepare_environment(worker_python: str) -> None:
-    # Local workers would take `python3` from PATH, which knows neither Arrow nor us.
-    os.environ["PYSPARK_PYTHON"] = worker_python
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["JAVA_HOME"] = str(find_java().home)
+# The session of a pipeline's queries
 
 
-def _log4j2() -> Path:
-    path = penstock_home() / "spark" / "log4j2.properties"
-    rows = (
-        f"logger.{number}.name = {name}\nlogger.{number}.level = off\n"
-        for number, name in enumerate(_REPORTED)
+def query_session(spark: SparkSession, checkpoint: str) -> SparkSession:
+    """Return a session for the queries of a pipeline beside the given one, which stays as it is.
+
+    Raises PipelineError over Spark Connect, and Refused where speculation is on.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise connect_refusal()
+    conf = spark.sparkContext.getConf()
+    if str(conf.get("spark.speculation", "false")).strip().lower() == "true":
+        raise Refused(
+            "spark.speculation is on, and a pipeline does not run with it",
+            why="Spark would start a second copy of a slow task, which fences the first one: "
+            "its producer is refused in the middle of its batch.",
+            next="set spark.speculation=false for this application: --conf spark.speculation=false",
+        )
+    own = spark.newSession()
+    for key, (value, _) in QUERY_SETTINGS.items():
+        own.conf.set(key, value)
+    if "://" not in checkpoint and not conf.contains(_FILE_MANAGER):
+        own.conf.set(_FILE_MANAGER, _WITHOUT_PROCESSES)
+    return own
+
+
+def is_connect(settings: Mapping[str, str] | None = None) -> bool:
+    """Return whether the environment, or these settings, ask for Spark Connect."""
+    mode = (settings or {}).get("spark.api.mode", os.environ.get("SPARK_API_MODE", ""))
+    return (
+        mode.lower() == "connect"
+        or "spark.remote" in (settings or {})
+        or any(os.environ.get(name) for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"))
     )
-    text = _LOG4J2 + "".join(rows)
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(path)
-    return path
+
+
+def connect_refusal() -> PipelineError:
+    """Return the error of a pipeline that was asked to run over Spark Connect."""
+    return PipelineError(CONNECT_REASON, why="PK533", next=_CONNECT_NEXT)

@@ -1,0 +1,355 @@
+"""Starts Spark's Java for this process, and ends it: its options, its environment, the folder it starts from.
+
+Nothing here decides about a setting of Spark. What the user said goes to `spark-submit` unchanged; what we
+add are Java options in front of the user's and variables that the user did not set, so everything that
+spark-submit knows (PYSPARK_SUBMIT_ARGS, spark-defaults.conf, MASTER) is read by Spark itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import pairwise
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+from penstock.config import Child, child_environment
+from penstock.embedded.home import penstock_home
+from penstock.embedded.java import find_java
+from penstock.errors import StartupError
+from penstock.pipeline.spark import class_archive
+from penstock.pipeline.spark.stderr_filter import filtered_stderr
+
+__all__ = [
+    "SHELL",
+    "abandon_start",
+    "expected_master",
+    "is_local",
+    "is_submitted",
+    "java_has_ended",
+    "lean_home",
+    "lean_spark",
+    "variables",
+    "was_set",
+    "start_java",
+]
+
+_LIGHT: Final = ("-XX:TieredStopAtLevel=1",)
+"""Without Java's second compiler: it costs CPU at each start, for code that sees no record."""
+
+_FLAGS: Final = {
+    "spark.master": "--master",
+    "spark.driver.memory": "--driver-memory",
+    "spark.app.name": "--name",
+}
+"""Settings whose flag beats their `--conf`: given as flags, they also beat those of PYSPARK_SUBMIT_ARGS."""
+
+_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+SHELL: Final = "pyspark-shell"
+"""What spark-submit runs when it only opens the gateway to Python."""
+
+_LOG4J2: Final = """status = error
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
+"""
+
+_REPORTED: Final = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.v2.DataWritingSparkTask",
+    "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.util.Utils",
+)
+"""Loggers that repeat the traceback of a failed task; the exception of its query is reported by the job.
+
+A query is started again for as long as a broker or the registry is away, with some 300 lines each time.
+"""
+
+_LINKED: Final = ("bin", "jars")
+"""The folders that Java is started with."""
+
+
+def is_local(master: str) -> bool:
+    """Return whether a master runs the tasks inside of the driver's Java.
+
+    >>> is_local("local[*,4]"), is_local("spark://host:7077"), is_local("local-cluster[2,1,1024]")
+    (True, False, False)
+    """
+    return master == "local" or master.startswith("local[")
+
+
+def is_submitted() -> bool:
+    """Return whether spark-submit started this process: its Java is up, with everything that it was told."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+# Java
+
+
+def start_java(
+    settings: Mapping[str, str],
+    *,
+    default_master: str,
+    light: bool = False,
+    options: Sequence[str] | None = None,
+) -> None:
+    """Make Spark's Java run and PySpark know it; one that runs already is left as it is.
+
+    `settings` are explicit and beat every other source. `options` are Java options instead of those that make
+    it start quickly. Raises StartupError if Java ends before it is ready.
+
+    Java gets a session of its own. A signal to our process group, as `timeout` and a terminal send it, is for
+    us: we end Java when the batch that runs is written. Java ends by itself when the pipe to us breaks.
+    """
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    if is_submitted():
+        SparkContext._ensure_initialized()
+        return
+    master = expected_master(settings, default_master)
+    quick = class_archive.archive().use() if options is None else options
+    ours = (*_log_options(), *quick, *(_LIGHT if light else ()))
+    granted = {
+        "JAVA_HOME": str(find_java().home),
+        # Spark appends the options of the user to these, so the user's win.
+        "SPARK_SUBMIT_OPTS": " ".join(filter(None, (shlex.join(ours), os.environ.get("SPARK_SUBMIT_OPTS")))),
+        # Read last of all, so every other way to name a master wins.
+        "MASTER": os.environ.get("MASTER", default_master),
+        _ARGUMENTS: _submit_arguments(settings),
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
+    }
+    if is_local(master):
+        granted["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    home = lean_spark() if is_local(master) else nullcontext()
+    with home, filtered_stderr() as stderr, variables(granted), _started_with_care(granted, stderr):
+        try:
+            gateway = launch_gateway(None, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as exc:
+            _refuse_if_abandoned()
+            raise StartupError(
+                "Spark's Java ended before it was ready",
+                why="The lines above are its own.",
+                next="correct --conf, --driver-memory, PYSPARK_SUBMIT_ARGS or spark-defaults.conf",
+            ) from exc
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _submit_arguments(settings: Mapping[str, str]) -> str:
+    """Return the arguments of spark-submit: those of the environment, then explicit settings, which win."""
+    words = shlex.split(os.environ.get(_ARGUMENTS, SHELL))
+    words = words[:-1] if words[-1:] == [SHELL] else words
+    for key, value in settings.items():
+        words += (_FLAGS[key], value) if key in _FLAGS else ("--conf", f"{key}={value}")
+    return shlex.join((*words, SHELL))
+
+
+@contextmanager
+def variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process while PySpark reads them."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _started_with_care(granted: Mapping[str, str], stderr: int) -> Iterator[None]:
+    """Give Java the environment that it needs, and kill it if `launch_gateway` does not return.
+
+    Its standard error is the file `stderr`.
+
+    PySpark would hand down our whole environment, with its passwords. And if it is interrupted, as by Ctrl-C,
+    it removes the folder into which Java is about to write its port. Java's main thread then fails, its
+    server thread lives on, and nobody is left who would end the process. PySpark gives its Popen to nobody.
+    """
+    from pyspark import java_gateway
+
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Recorded(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            _refuse_if_abandoned()
+            started.append(self)
+            options["env"] = child_environment(Child.SPARK, granted, environ=options["env"])
+            del options["env"][_ARGUMENTS]  # they are on its command line; its workers need not see them
+            options["stderr"] = stderr
+            super().__init__(*args, **options)
+            _java.append(self)
+            _refuse_if_abandoned()  # it was asked for meanwhile
+
+    names = vars(java_gateway)
+    original = names["Popen"]
+    names["Popen"] = Recorded
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            if getattr(process, "pid", None) is not None:
+                with process:  # closes its pipe and waits
+                    if process.poll() is None:
+                        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
+        names["Popen"] = original
+
+
+_abandoned = Event()
+_java: list[subprocess.Popen[bytes]] = []
+"""The Java processes that this process has started."""
+
+
+def abandon_start() -> None:
+    """Make a `start_java` that runs in another thread fail soon, and end its Java.
+
+    For a process that is about to end: it makes no other session.
+    """
+    _abandoned.set()
+    for process in _java:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _refuse_if_abandoned() -> None:
+    if _abandoned.is_set():
+        raise StartupError("the start of Spark was given up")
+
+
+def java_has_ended(seconds: float) -> bool:
+    """Wait so long for the Java that we started to end; return whether it has."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+# What is known before Java is up
+
+
+def expected_master(settings: Mapping[str, str], default: str) -> str:
+    """Return the master that spark-submit will find, for what depends on it before Java is up."""
+    return was_set("spark.master", settings) or os.environ.get("MASTER", default)
+
+
+def was_set(key: str, settings: Mapping[str, str]) -> str | None:
+    """Return what was set for a key, for what cannot be asked of Java; None if nothing was.
+
+    Spark's own order: explicit settings, options of the submit, spark-defaults.conf.
+    """
+    words = shlex.split(os.environ.get(_ARGUMENTS, ""))
+    found = (settings.get(key), _in_options(words, key), _in_defaults(key))
+    return next((value for value in found if value is not None), None)
+
+
+def _in_options(words: Sequence[str], key: str) -> str | None:
+    """Return the last value of a key among spark-submit's options; a flag beats `--conf`."""
+    flag, prefix = _FLAGS.get(key), f"{key}="
+    found: dict[bool, str] = {}
+    for word, value in pairwise((*words, "")):
+        if flag is not None and word == flag:
+            found[True] = value
+        elif flag is not None and word.startswith(f"{flag}="):
+            found[True] = word.removeprefix(f"{flag}=")
+        elif word in ("--conf", "-c") and value.startswith(prefix):
+            found[False] = value.removeprefix(prefix)
+    return found.get(True, found.get(False))
+
+
+def _in_defaults(key: str) -> str | None:
+    try:
+        text = (_conf_folder() / "spark-defaults.conf").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    rows = (re.split(r"\s*[=:\s]\s*", line.strip(), maxsplit=1) for line in text.splitlines())
+    return next((row[1] for row in rows if len(row) > 1 and row[0] == key), None)
+
+
+def _conf_folder() -> Path:
+    """Return the folder where Spark looks for spark-defaults.conf and log4j2.properties."""
+    import pyspark
+
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).absolute().parent
+    return Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf")
+
+
+def _log_options() -> tuple[str, ...]:
+    """Return the option that names our log settings; none where the user has a file of that kind."""
+    folder = _conf_folder()
+    if any((folder / f"log4j2.{ending}").exists() for ending in ("properties", "xml", "yaml", "json")):
+        return ()
+    path = penstock_home() / "spark" / "log4j2.properties"
+    rows = (
+        f"logger.{number}.name = {name}\nlogger.{number}.level = off\n"
+        for number, name in enumerate(_REPORTED)
+    )
+    text = _LOG4J2 + "".join(rows)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    return (f"-Dlog4j2.configurationFile={path}",)
+
+
+# The home of a local Spark
+
+
+@contextmanager
+def lean_spark() -> Iterator[None]:
+    """Start Spark from the lean home, unless the environment names one."""
+    if "SPARK_HOME" in os.environ or (home := lean_home()) is None:
+        yield
+        return
+    with variables({"SPARK_HOME": str(home)}):
+        yield
+
+
+def lean_home() -> Path | None:
+    """Return a folder that links to the installed package; None if it is not whole, or links cannot be made.
+
+    Spark puts `python/lib/pyspark.zip` of its home before everything else on the path of each Python that it
+    starts. Nothing compiled is in there, so each of them compiles PySpark anew, for most of a second. Without
+    the archive they import what is installed, compiled once.
+    """
+    import pyspark
+
+    package = Path(pyspark.__file__).absolute().parent
+    # One name for one folder: the file of shared classes fits only the paths it was made with.
+    home = (penstock_home() / "spark").resolve() / hashlib.sha256(os.fsencode(package)).hexdigest()[:12]
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        for part in (*_LINKED, *(("conf",) if (package / "conf").is_dir() else ())):
+            with suppress(FileExistsError):
+                (home / part).symlink_to(package / part, target_is_directory=True)
+    except OSError:
+        return None
+    return home if all((home / part).is_dir() for part in _LINKED) else None

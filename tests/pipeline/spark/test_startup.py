@@ -1,0 +1,189 @@
+"""How Java is started and from where, and what becomes of it if that is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+from pyspark import SparkContext, java_gateway
+
+from penstock.errors import StartupError
+from penstock.pipeline.spark import startup
+from penstock.pipeline.spark.startup import lean_home, lean_spark
+
+
+@pytest.fixture
+def without_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("without_home")
+def test_the_home_has_what_java_needs_and_no_python() -> None:
+    home = lean_home()
+    assert home is not None
+    assert home == lean_home()
+    assert list((home / "jars").glob("spark-core_*.jar"))
+    assert os.access(home / "bin" / "spark-submit", os.X_OK)
+    assert not (home / "python").exists()
+
+
+@pytest.mark.usefixtures("without_home")
+def test_the_environment_is_as_before() -> None:
+    with lean_spark():
+        assert os.environ["SPARK_HOME"] == str(lean_home())
+    assert "SPARK_HOME" not in os.environ
+
+
+def test_a_home_of_the_user_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    with lean_spark():
+        assert os.environ["SPARK_HOME"] == "/opt/spark"
+    assert os.environ["SPARK_HOME"] == "/opt/spark"
+
+
+@pytest.mark.usefixtures("without_home")
+def test_where_no_links_can_be_made_the_package_is_the_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "spark").write_text("a file where a folder should be")
+    with lean_spark():
+        assert "SPARK_HOME" not in os.environ
+
+
+def test_java_is_killed_if_its_start_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = tmp_path / "pid"
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(f"#!/bin/sh\necho $$ > {noted}.new && mv {noted}.new {noted}\nexec sleep 600\n")
+    submit.chmod(0o755)
+
+    def sleep(seconds: float) -> None:
+        """Take the place of PySpark's wait for Java: Ctrl-C comes when Java has been started."""
+        if noted.exists():
+            raise KeyboardInterrupt
+
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(java_gateway, "time", SimpleNamespace(sleep=sleep))
+    popen = vars(java_gateway)["Popen"]
+    with pytest.raises(KeyboardInterrupt):
+        startup.start_java({}, default_master="local[1]", options=())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(noted.read_text()), 0)
+    assert vars(java_gateway)["Popen"] is popen
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_start_can_be_abandoned(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = tmp_path / "pid"
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(f"#!/bin/sh\necho $$ > {noted}.new && mv {noted}.new {noted}\nexec sleep 600\n")
+    submit.chmod(0o755)
+
+    def sleep(seconds: float) -> None:
+        if noted.exists():
+            startup.abandon_start()
+
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(java_gateway, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(startup, "_abandoned", Event())
+    monkeypatch.setattr(startup, "_java", [])
+    if when == "before":
+        startup.abandon_start()
+    with pytest.raises(StartupError):
+        startup.start_java({}, default_master="local[1]", options=())
+    assert noted.exists() == (when == "meanwhile")
+    for process in startup._java:
+        assert process.poll() is not None
+
+
+_TELLS = """
+import json, os, psutil
+from pyspark import SparkContext
+from penstock.pipeline.spark.session import spark_session
+
+spark = spark_session(master="local[1]")
+java = psutil.Process(SparkContext._gateway.proc.pid)
+(worker,) = spark.sparkContext.parallelize([0], 1).map(lambda _: dict(os.environ)).collect()
+print(json.dumps({"java": java.environ(), "worker": worker}))
+spark.stop()
+"""
+
+
+@pytest.mark.server
+def test_java_and_its_workers_get_no_variables_that_they_do_not_need() -> None:
+    environment = {
+        **os.environ,
+        "KAFKA_PASSWORD": "hunter2",
+        "PENSTOCK_PULSAR_TOKEN": "hunter2",
+        "SPARK_LOCAL_HOSTNAME": "localhost",
+        "LC_ALL": "C.UTF-8",
+    }
+    command = [sys.executable, "-c", _TELLS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    for found in json.loads(done.stdout).values():
+        assert "hunter2" not in found.values()
+        assert (found["LC_ALL"], found["SPARK_LOCAL_HOSTNAME"]) == ("C.UTF-8", "localhost")
+
+
+@pytest.fixture
+def conf_dir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    for name in ("PYSPARK_SUBMIT_ARGS", "MASTER", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "defaults", "variable", "master"),
+    [
+        ({}, "", "", None, "ours"),
+        ({}, "", "", "variable", "variable"),
+        ({}, "", "spark.master   file # no comment", "variable", "file # no comment"),
+        ({}, "", "spark.master=file", "variable", "file"),
+        ({}, "", "#spark.master file\nspark.masters other", None, "ours"),
+        ({}, "--conf spark.master=conf pyspark-shell", "spark.master file", "variable", "conf"),
+        ({}, "--master flag --conf spark.master=conf pyspark-shell", "spark.master file", None, "flag"),
+        ({}, "--master=flag pyspark-shell", "", None, "flag"),
+        ({"spark.master": "explicit"}, "--master flag pyspark-shell", "spark.master file", None, "explicit"),
+    ],
+)
+def test_the_master_is_looked_up_in_sparks_order(
+    settings: dict[str, str],
+    arguments: str,
+    defaults: str,
+    variable: str | None,
+    master: str,
+    conf_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if arguments:
+        monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
+    if variable:
+        monkeypatch.setenv("MASTER", variable)
+    (conf_dir / "spark-defaults.conf").write_text(defaults)
+    assert startup.expected_master(settings, "ours") == master
+
+
+def test_explicit_settings_come_after_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 1g --conf 'spark.a=b c' pyspark-shell")
+    words = startup._submit_arguments({"spark.driver.memory": "2g", "spark.a": "d e"})
+    assert words == (
+        "--driver-memory 1g --conf 'spark.a=b c' --driver-memory 2g --conf 'spark.a=d e' pyspark-shell"
+    )
+
+
+def test_log_settings_of_the_user_are_left_alone(conf_dir: Path) -> None:
+    assert startup._log_options()
+    (conf_dir / "log4j2.properties").touch()
+    assert startup._log_options() == ()
