@@ -123,13 +123,18 @@ def _one_start(folder: str) -> Mapping[str, float]:
         cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        env=_environment(),
     )
     tree = ProcessTree(child)
     if tree.wait():
         assert child.stderr is not None
         raise SystemExit(child.stderr.read().decode())
     return tree.seconds()
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a user: Python keeps what it has compiled."""
+    return {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _row(report: Report, what: str, values: list[float]) -> None:

@@ -16,7 +16,7 @@ from penstock.cli import run
 from penstock.cli.app import main
 from penstock.cli.settings import Format, Settings, scope, use
 from penstock.embedded.private import make_folder
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, UsageError
 from penstock.pipeline.job import Planned, Progress, Totals
 
 
@@ -214,3 +214,20 @@ def test_a_terminal_has_one_status_line_that_is_written_over(terminal: Any) -> N
     assert lines[3].replace("\x1b[1m", "").startswith("source")
     assert lines[5].endswith("batch 4")
     assert lines[6] == "data"
+
+
+@pytest.mark.parametrize("text", ["spark.x", "x=y", "=y", "sparkx=1"])
+def test_what_sets_nothing_in_spark_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="sets nothing in Spark"):
+        run._settings([text], None, None, ui=False)
+
+
+def test_settings_of_the_command_line() -> None:
+    found = run._settings(["spark.a=b=c", "spark.master=local", "spark.d="], "local[3]", "2g", ui=True)
+    assert found == {
+        "spark.a": "b=c",
+        "spark.d": "",
+        "spark.master": "local[3]",
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "true",
+    }

@@ -202,6 +202,7 @@ def command(
     """
     from penstock.pipeline.compile import load_pipeline
     from penstock.pipeline.job import IDLE_SECONDS, MAX_OFFSETS_PER_TRIGGER, JobOptions, job_of
+    from penstock.pipeline.spark.session import connect_refusal, is_connect
 
     if once and until_idle:
         raise UsageError("--once and --until-idle are two ends", next="give one of them")
@@ -235,11 +236,14 @@ def command(
     }
     _refuse_idle_words(str(engine or pipeline.engine), of_spark, shadow=shadow, take_over=take_over)
     _check_package(package)
+    settings = _settings(conf or [], master, driver_memory, ui=ui)
+    if str(engine or pipeline.engine) != EngineName.LOOP and is_connect(settings):
+        raise connect_refusal()
     output.show_logs(debug=False)
     with job_of(pipeline, options) as job:
         _run(
             job,
-            _Cluster(_settings(conf or [], master, driver_memory, ui=ui), package, worker_python),
+            _Cluster(settings, package, worker_python),
             address,
         )
 

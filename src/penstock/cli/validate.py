@@ -112,7 +112,7 @@ def _check_pipeline(path: Path) -> tuple[Validation, str]:
     from penstock.contract import Validation
     from penstock.pipeline.compile import check_pipeline
 
-    checked = check_pipeline(path)
+    checked = check_pipeline(path, context=configuration().context())
     pipeline = checked.pipeline
     result = Validation(contract=pipeline.contract if pipeline else None, findings=checked.findings)
     if pipeline is None:

@@ -93,6 +93,13 @@ def _source_of(routes: tuple[CompiledRoute, ...], pipeline: Pipeline) -> Source:
                 why="It is no topic of Kafka, and no persistent topic of Pulsar.",
                 next="name another channel under deadLetterSink or unknownFormat",
             )
+        if place.connection.mechanism == "GSSAPI":
+            # Servers that a route receives from or sends to were looked at before, by rule PK532.
+            raise PipelineError(
+                f"PK532: server {place.server} wants GSSAPI (Kerberos), which no engine speaks to Kafka",
+                where=f"channel {place.channel}",
+                next="put records aside on another server, or give this one another login in a context",
+            )
     return Source(routes=routes, dead=dead, unknown=unknown)
 
 

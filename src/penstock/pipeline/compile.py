@@ -36,7 +36,7 @@ from penstock.pipeline.plan.route import (
 )
 from penstock.pipeline.plan.sql import many_events_problem, parse_sql, syntax_problem
 from penstock.pipeline.pulsar import PULSAR, is_served
-from penstock.pipeline.refusals import warn_of_refusals
+from penstock.pipeline.refusals import refuse_unserved, warn_of_refusals
 from penstock.pipeline.typed.form import unwritable
 
 __all__ = ["CompiledRoute", "Pipeline", "PipelineCheck", "check_pipeline", "load_pipeline"]
@@ -150,6 +150,7 @@ class _Compiler:
         )
         refuse_loops(pipeline, self.report)
         refuse_disagreement(whole, self.report)
+        refuse_unserved(pipeline, self.report)
         warn_of_refusals(pipeline, self.report)
         return pipeline
 

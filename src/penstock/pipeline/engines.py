@@ -17,8 +17,9 @@ from penstock.errors import PenstockError, UnsupportedPlan
 from penstock.pipeline.arrow.evaluate import cannot as arrow_cannot
 from penstock.pipeline.assembly import Source, sources_of
 from penstock.pipeline.compile import CompiledRoute, Pipeline
-from penstock.pipeline.job.choice import COLUMNS, chosen, fused_stops, guarantee
+from penstock.pipeline.job.choice import COLUMNS, LOOP, chosen, fused_stops, guarantee
 from penstock.pipeline.plan.explain import path_text
+from penstock.pipeline.spark.session import connect_refusal, is_connect
 
 __all__ = ["Engine", "Explanation", "explanations"]
 
@@ -48,6 +49,8 @@ class Explanation:
 
 def explanations(pipeline: Pipeline) -> dict[str, Explanation]:
     """Explain every route, by its name; a pipeline that cannot run says why for each."""
+    if pipeline.engine != LOOP and is_connect():
+        return {route.name: _refused(route, connect_refusal()) for route in pipeline.routes}
     try:
         sources = sources_of(pipeline)
     except PenstockError as exc:

@@ -9,13 +9,28 @@ from penstock.contract.finding import Report
 from penstock.pipeline import rules
 from penstock.pipeline.compiled import CompiledRoute, Pipeline
 from penstock.pipeline.plan.route import SimpleKey
+from penstock.pipeline.spark.session import CONNECT_REASON, is_connect
 
-__all__ = ["warn_of_refusals"]
+__all__ = ["refuse_unserved", "warn_of_refusals"]
 
+_KERBEROS: Final = "GSSAPI"
 _BYTES: Final = "max.message.bytes"
 _BOUNDS: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _LEAST_MS: Final = 120_000
 """So long a batch may be under way; clocks of one installation differ by less."""
+
+
+def refuse_unserved(pipeline: Pipeline, report: Report) -> None:
+    """Report logins that no engine has, and a warning where the environment asks for Spark Connect."""
+    for route in pipeline.routes:
+        places = (route.receive, *route.send)
+        fields = ("receive", *("send" for _ in route.send))
+        for field_name, operation in zip(fields, places, strict=True):
+            if operation.connection.mechanism == _KERBEROS:
+                node = route.document.at(field_name)
+                report.add(rules.NO_KERBEROS, node, route=route.name, server=operation.server)
+    if pipeline.engine != "loop" and pipeline.routes and is_connect():
+        report.add(rules.NO_CONNECT, pipeline.routes[0].document.node, problem=CONNECT_REASON)
 
 
 def warn_of_refusals(pipeline: Pipeline, report: Report) -> None:

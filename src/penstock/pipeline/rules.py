@@ -149,6 +149,20 @@ COMPACTED_LETTERS = _rule(
     "use a channel with cleanup.policy: [delete]",
     Severity.WARNING,
 )
+NO_KERBEROS = _rule(
+    "PK532",
+    "route {route}: server {server} wants GSSAPI (Kerberos), which no engine speaks to Kafka",
+    "The login would fail when the job starts; HDFS and YARN with Kerberos are reached by Spark itself.",
+    "use SCRAM, PLAIN, OAUTHBEARER or client certificates: in the contract, or for this server in a context",
+)
+NO_CONNECT = _rule(
+    "PK533",
+    "{problem}",
+    "SPARK_REMOTE, SPARK_API_MODE or SPARK_CONNECT_MODE_ENABLED asks for Spark Connect, whose sessions have "
+    "no Java that a query could be planned in.",
+    "unset these variables and name a cluster with --master, or run --engine loop, which needs no Spark",
+    Severity.WARNING,
+)
 
 RULES = (
     NO_CONTRACT,
@@ -173,4 +187,6 @@ RULES = (
     SMALLER_TARGET,
     TIGHT_TIME,
     COMPACTED_LETTERS,
+    NO_KERBEROS,
+    NO_CONNECT,
 )

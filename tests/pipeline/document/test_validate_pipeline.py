@@ -117,3 +117,99 @@ def test_a_compacted_topic_of_pulsar_wants_a_key_too(
     )
     contract = contract.replace("{address: b}", f"{{address: b, {pulsar}}}")
     assert "PK528" in warned(isolated_home, capsys, contract)
+
+
+KERBEROS = CONTRACT.replace(
+    "servers: {k: {host: 'k:9092', protocol: kafka}}",
+    "servers: {k: {host: 'k:9092', protocol: kafka, security: [{type: gssapi}]}}",
+)
+SCRAM = """\
+contexts:
+  test:
+    servers:
+      k:
+        kind: kafka
+        address: 'k:9092'
+        security: {protocol: sasl_plaintext, mechanism: scram-sha-512, username: u, password: p}
+"""
+NOT_OVER_CONNECT = "a pipeline does not run over Spark Connect: its queries need the driver's own Java"
+
+
+@pytest.mark.parametrize("words", [["validate"], ["routes", "--explain"], ["run", "--once"]])
+def test_kerberos_to_kafka_is_refused_before_anything_starts(
+    words: list[str], isolated_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(isolated_home, KERBEROS)
+    verb, *options = words
+    assert main([verb, "pipeline.yaml", *options]) == 1
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "PK532" in said
+    assert "server k wants GSSAPI (Kerberos), which no engine speaks to Kafka" in said
+    assert "use SCRAM, PLAIN" in said if verb == "validate" else "penstock validate" in said
+
+
+def test_a_context_may_give_another_login_than_kerberos(
+    isolated_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(isolated_home, KERBEROS)
+    (isolated_home / "penstock.yaml").write_text(SCRAM)
+    assert main(["validate", "pipeline.yaml"]) == 0
+    assert "PK532" not in "".join(capsys.readouterr())
+
+
+def test_kerberos_where_only_dead_letters_go_is_refused_too(
+    isolated_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = "k: {host: 'k:9092', protocol: kafka}"
+    both = f"{plain}, other: {{host: 'o:9092', protocol: kafka, security: [{{type: gssapi}}]}}"
+    there = CONTRACT.replace(plain, both).replace(
+        "dead: {address: dead}", "dead: {address: dead, servers: [{$ref: '#/servers/other'}]}"
+    )
+    for channel in "ab":
+        there = there.replace(
+            f"{channel}: {{address: {channel}}}",
+            f"{channel}: {{address: {channel}, servers: [{{$ref: '#/servers/k'}}]}}",
+        )
+    write(isolated_home, there)
+    assert main(["routes", "pipeline.yaml", "--explain"]) == 0
+    assert "the pipeline cannot run: PK532: server other wants GSSAPI" in capsys.readouterr().out
+    assert main(["run", "pipeline.yaml", "--once"]) == 1
+    assert "server other wants GSSAPI" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["validate"], 0), (["routes", "--explain"], 0), (["run", "--once"], 1)]
+)
+def test_spark_connect_is_said_not_to_be_served(
+    words: list[str],
+    code: int,
+    isolated_home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write(isolated_home, CONTRACT)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark.example")
+    verb, *options = words
+    assert main([verb, "pipeline.yaml", *options]) == code
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert NOT_OVER_CONNECT in said
+    assert "PK533" in said
+    assert "exactly once" not in said
+    if verb != "routes":
+        assert "--engine loop" in said
+
+
+def test_the_loop_does_not_care_about_spark_connect(
+    isolated_home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(isolated_home, CONTRACT)
+    (isolated_home / "pipeline.yaml").write_text("engine: loop\n" + PIPELINE.replace("EXTRA", ""))
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark.example")
+    assert main(["validate", "pipeline.yaml"]) == 0
+    assert "PK533" not in "".join(capsys.readouterr())
+
+
+def write(folder: Path, contract: str) -> None:
+    (folder / ".git").mkdir()
+    (folder / "asyncapi.yaml").write_text(contract)
+    (folder / "pipeline.yaml").write_text(PIPELINE.replace("EXTRA", ""))

@@ -39,6 +39,7 @@ __all__ = [
     "QUERY_SETTINGS",
     "Default",
     "Scope",
+    "connect_refusal",
     "is_connect",
     "query_session",
     "slots",
@@ -87,7 +88,10 @@ _PROGRESS_BAR: Final = "spark.ui.showConsoleProgress"
 _DAEMON: Final = "spark.python.daemon.module"
 
 ADDED_PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
-    "spark.redaction.regex": ("(?i)secret|password|token|access[.]?key", "(?i:jaas|account[.]?key|private[.]?key)"),
+    "spark.redaction.regex": (
+        "(?i)secret|password|token|access[.]?key",
+        "(?i:jaas|account[.]?key|private[.]?key)",
+    ),
     "spark.sql.redaction.options.regex": (
         "(?i)url",
         "(?i:jaas|password|secret|token|truststore|keystore|access[.]?key)",
@@ -310,4 +314,4 @@ def is_connect(settings: Mapping[str, str] | None = None) -> bool:
 
 def connect_refusal() -> PipelineError:
     """Return the error of a pipeline that was asked to run over Spark Connect."""
-    return PipelineError(CONNECT_REASON, why="PK533", next=_CONNECT_NEXT)
+    return PipelineError(f"PK533: {CONNECT_REASON}", next=_CONNECT_NEXT)
