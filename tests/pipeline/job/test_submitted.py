@@ -40,7 +40,8 @@ spark = spark_session("not this name")
 context = load(start=Path.cwd()).context()
 events = read_events(spark, "asyncapi.yaml", "receive", stream=False, context=context)
 found = {"events": events.count(), "pid": spark.sparkContext._gateway.proc}
-with job_of(load_pipeline("pipeline.yaml", context=context), JobOptions(once=True, engine=sys.argv[1])) as job:
+pipeline = load_pipeline("pipeline.yaml", context=context)
+with job_of(pipeline, JobOptions(once=True, engine=sys.argv[1])) as job:
     job.prepare()
     job.run(spark)
     (totals,) = job.totals.values()
@@ -98,6 +99,7 @@ spark.stop()
 
 def event(number: int) -> KafkaRecord:
     headers = {"ce_specversion": "1.0", "ce_id": str(number), "ce_source": "/s", "ce_type": "t"}
+    headers["content-type"] = "application/json"
     return KafkaRecord(
         value=b'{"n": %d}' % number, headers=tuple((key, text.encode()) for key, text in headers.items())
     )
@@ -137,6 +139,7 @@ def test_every_setting_of_a_submit_is_in_force(engine: str, filled: Any) -> None
     (folder / "logs").mkdir()
     (folder / "conf" / "spark-defaults.conf").write_text(
         f"spark.hadoop.fs.s3a.access.key {ACCESS_KEY}\nspark.eventLog.enabled true\n"
+        "spark.eventLog.compress false\n"
         f"spark.eventLog.dir {folder}/logs\nspark.sql.session.timeZone Asia/Tokyo\n"
     )
     options = ("--master", "local[1]", "--name", "submitted", "--driver-memory", "700m")

@@ -56,7 +56,8 @@ __all__ = ["Columns", "cannot", "evaluate", "stops"]
 
 MAX_DIGITS: Final = 15
 _TESTS: Final = frozenset({"starts_with", "ends_with", "contains"})
-_NO_BOOLEAN: Final = pa.scalar(None, pa.bool_())
+# By `pa.scalar` Arrow would import pandas, which the driver of a job does without.
+_NO_BOOLEAN: Final = pa.nulls(1, pa.bool_())[0]
 
 
 @dataclass(frozen=True, slots=True)

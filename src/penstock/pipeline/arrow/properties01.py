@@ -34,7 +34,8 @@ _TO_01: Final[Mapping[str, str]] = {
 }
 _TO_10: Final[Mapping[str, str]] = {name: attribute for attribute, name in _TO_01.items()}
 _NUMBER, _INTEGER = r"^-?[0-9]+$", r"^(?:0|-?[1-9][0-9]{0,8})$"
-_BOOLEANS: Final = pa.array(["true", "false"])
+# No array at import: making one lets Arrow import pandas, which the driver of a job does without.
+_BOOLEANS: Final = ("true", "false")
 _ODD: Final = ("schemaurl", NAMES, UNDEFINED_NAMES)
 """Extensions that stand for something else in 0.1."""
 
@@ -67,7 +68,7 @@ def is_bare(texts: pa.StringArray) -> Mask:
 def kinds_of(texts: pa.StringArray) -> tuple[pa.UInt8Array, Mask]:
     """Say as what bare texts of an extension are read (A4), and of which that is certain."""
     number, integer = (mask_of(pc.match_substring_regex(texts, pattern)) for pattern in (_NUMBER, _INTEGER))
-    boolean = mask_of(pc.is_in(texts, _BOOLEANS))
+    boolean = mask_of(pc.is_in(texts, pa.array(_BOOLEANS)))
     marks = np.select([boolean, integer], [BOOLEAN, INTEGER], STRING).astype(np.uint8)
     return pa.array(marks), is_bare(texts) & (~number | integer)
 

@@ -39,7 +39,7 @@ __all__ = ["ContractCheck"]
 
 _JSON: Final = "application/json"
 _NONE: Final = -1
-_ID_HEADERS: Final = pa.array(sorted(id_headers()), pa.utf8())
+_ID_HEADERS: Final = sorted(id_headers())
 _TOO_MANY: Final = "so many unknown ids came before that this one was not looked up"
 _STRUCTURED: Final = KafkaBinding(mode=Mode.STRUCTURED)
 
@@ -259,7 +259,7 @@ def _blank(column: pa.Array, rows: Mapping[int, Any]) -> pa.Array:
 
 def _without_ids(foreign: pa.ListArray, changed: Mapping[int, Any]) -> pa.ListArray:
     """Take schema ids out of the headers of events whose data is no longer what they speak of."""
-    if not changed or not pc.any(pc.is_in(foreign.values.field(0), _ID_HEADERS)).as_py():
+    if not changed or not pc.any(pc.is_in(foreign.values.field(0), pa.array(_ID_HEADERS, pa.utf8()))).as_py():
         return foreign
     lists = foreign.to_pylist()
     for row in changed:
