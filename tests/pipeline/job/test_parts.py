@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import urllib.error
 import urllib.request
@@ -14,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import Row
 
 from penstock.config import Secret, load
 from penstock.config.secret import Reference
@@ -314,23 +314,20 @@ def test_pages_are_served_by_their_path() -> None:
             pass
 
 
-def told_by_spark(latest: str | None) -> Any:
-    source = SimpleNamespace(
-        startOffset="None", endOffset='{"t":{"0":10}}', latestOffset=latest, numInputRows=10
-    )
-    row = Row(**dict.fromkeys(COUNTERS, 3))
-    progress = SimpleNamespace(
-        name="s",
-        batchId=7,
-        observedMetrics={"s": row},
-        sources=[source],
-        durationMs={"triggerExecution": 1500},
-    )
-    return SimpleNamespace(progress=progress)
+def told_by_spark(latest: dict[str, Any] | None) -> Any:
+    source = {"startOffset": "None", "endOffset": {"t": {"0": 10}}, "latestOffset": latest, "numInputRows": 10}
+    progress = {
+        "name": "s",
+        "batchId": 7,
+        "observedMetrics": {"s": dict.fromkeys(COUNTERS, 3)},
+        "sources": [source],
+        "durationMs": {"triggerExecution": 1500},
+    }
+    return SimpleNamespace(json=lambda: json.dumps({"progress": progress}))
 
 
-@pytest.mark.parametrize(("latest", "lag"), [('{"t":{"0":14}}', 4), (None, 5)])
-def test_what_spark_tells_of_a_batch(latest: str | None, lag: int) -> None:
+@pytest.mark.parametrize(("latest", "lag"), [({"t": {"0": 14}}, 4), (None, 5)])
+def test_what_spark_tells_of_a_batch(latest: dict[str, Any] | None, lag: int) -> None:
     heard: list[Progress] = []
     listener({"s": ("t", {0: 15})}, heard.append, lambda run: None).onQueryProgress(told_by_spark(latest))
     (progress,) = heard

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from penstock.brokers.kafka_offsets import Offsets
 
-__all__ = ["advanced", "behind", "gap", "read_offsets"]
+__all__ = ["advanced", "behind", "gap", "offsets_of", "read_offsets"]
 
 
 def read_offsets(text: str | None, topic: str) -> Offsets:
@@ -17,7 +17,17 @@ def read_offsets(text: str | None, topic: str) -> Offsets:
     ({0: 5, 1: 7}, {})
     """
     # Spark has several words for nothing: a first batch begins at the text None, or null.
-    found = json.loads(text) if text and text.startswith("{") else None
+    return offsets_of(json.loads(text) if text and text.startswith("{") else None, topic)
+
+
+def offsets_of(found: object, topic: str) -> Offsets:
+    """Read the offsets of one topic from what was JSON; nothing if they are not there.
+
+    Raises ValueError if it is not like that.
+
+    >>> offsets_of({"orders": {"0": 5}}, "orders"), offsets_of("None", "orders")
+    ({0: 5}, {})
+    """
     parts = found.get(topic, {}) if isinstance(found, dict) else {}
     if not isinstance(parts, Mapping):
         raise ValueError(f"the offsets of {topic} are no object")

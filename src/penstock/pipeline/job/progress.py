@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from penstock.brokers.kafka_offsets import Offsets
-from penstock.pipeline.job.offsets import behind, read_offsets
+from penstock.pipeline.job.offsets import behind, offsets_of
 from penstock.pipeline.stage import COUNTERS
 
 __all__ = ["LOST", "Progress", "counts_of", "listener"]
@@ -43,42 +45,69 @@ def listener(
 ) -> Any:
     """Make a listener for queries by their names, with the topic of each and its end when it began.
 
-    `on_end` gets the id of a run.
+    `on_end` gets the id of a run. It goes to `addListener` and `removeListener` of Spark's query manager.
     """
-    from pyspark.sql.streaming.listener import StreamingQueryListener
-
-    class Listener(StreamingQueryListener):
-        def onQueryStarted(self, event: Any) -> None:
-            return None
-
-        def onQueryTerminated(self, event: Any) -> None:
-            on_end(str(event.runId))
-
-        def onQueryIdle(self, event: Any) -> None:
-            return None
-
-        def onQueryProgress(self, event: Any) -> None:
-            progress = event.progress
-            if progress.name in topics and progress.name in progress.observedMetrics:
-                on_progress(_progress(progress, *topics[progress.name]))
-
-    return Listener()
+    return _Listener(topics, on_progress, on_end)
 
 
-def _progress(progress: Any, topic: str, ended: Offsets) -> Progress:
-    row, source = progress.observedMetrics[progress.name].asDict(), progress.sources[0]
-    end = read_offsets(source.endOffset, topic)
+class _Listener:
+    """Spark's PythonStreamingQueryListener, which takes an event as one JSON text.
+
+    PySpark's own class asks Java some 460 questions for each batch. Where they take longer than a batch, as on
+    a busy machine, events wait in Java with the plans and tasks of their batches: hundreds of MB, after 10 000
+    events Spark drops some, and what a job reports is late by minutes.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, tuple[str, Offsets]],
+        on_progress: Callable[[Progress], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        self._topics = topics
+        self._on_progress = on_progress
+        self._on_end = on_end
+
+    @cached_property
+    def _jlistener(self) -> Any:
+        from pyspark import SparkContext
+
+        jvm: Any = SparkContext._jvm
+        return jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(self)
+
+    def onQueryStarted(self, event: Any) -> None:
+        return None
+
+    def onQueryIdle(self, event: Any) -> None:
+        return None
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self._on_end(str(json.loads(event.json())["runId"]))
+
+    def onQueryProgress(self, event: Any) -> None:
+        progress = json.loads(event.json())["progress"]
+        name = progress["name"]
+        if name in self._topics and name in progress["observedMetrics"]:
+            self._on_progress(_progress(progress, *self._topics[name]))
+
+    class Java:
+        implements: Final = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
+
+
+def _progress(progress: Mapping[str, Any], topic: str, ended: Offsets) -> Progress:
+    row, source = progress["observedMetrics"][progress["name"]], progress["sources"][0]
+    end = offsets_of(source.get("endOffset"), topic)
     # A batch that is repeated after a restart was planned before: Spark has not looked at the topic's end.
-    latest = read_offsets(source.latestOffset, topic) or ended
+    latest = offsets_of(source.get("latestOffset"), topic) or ended
     return Progress(
-        source=progress.name,
-        batch=progress.batchId,
+        source=progress["name"],
+        batch=progress["batchId"],
         counts=counts_of(row),
-        seconds=progress.durationMs.get("triggerExecution", 0) / 1000,
+        seconds=progress["durationMs"].get("triggerExecution", 0) / 1000,
         lag=behind(end, latest),
-        start=read_offsets(source.startOffset, topic),
+        start=offsets_of(source.get("startOffset"), topic),
         end=end,
-        records=int(source.numInputRows),
+        records=int(source["numInputRows"]),
         lost=int(row[LOST] or 0) if LOST in row else None,
     )
 

@@ -1,0 +1,77 @@
+"""What Spark reports of its batches, on a real Spark: quickly enough that nothing piles up in Java."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.pipeline.job.progress import Progress, listener
+from penstock.pipeline.stage import COUNTERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+
+def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def questions(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Iterator[list[str]]:
+    """Collect what threads of callbacks ask of Java."""
+    from py4j.clientserver import ClientServerConnection
+
+    found: list[str] = []
+    send, pytest_thread = ClientServerConnection.send_command, threading.get_ident()
+
+    def recorded(self: Any, command: str) -> str:
+        # Finalizers of references to Java run in any thread; Java does not wait for them.
+        if threading.get_ident() != pytest_thread and not command.startswith("m\nd\n"):
+            found.append(command)
+        return str(send(self, command))
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", recorded)
+    yield found
+
+
+def start(spark: SparkSession, folder: Path) -> Any:
+    """Count the rows of a file in each batch, as the columns engine does, until it is stopped."""
+    from pyspark.sql import functions as F
+
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+    counted = rows.observe("s", *(F.count(F.lit(1)).alias(name) for name in COUNTERS))
+    written = counted.writeStream.format("noop").queryName("s")
+    return written.option("checkpointLocation", str(folder)).start()
+
+
+def test_an_event_of_spark_costs_java_one_question(
+    spark: SparkSession, tmp_path: Path, questions: list[str]
+) -> None:
+    batches: list[Progress] = []
+    ended: list[str] = []
+    heard = listener({"s": ("t", {0: 15})}, batches.append, ended.append)
+    spark.streams.addListener(heard)
+    try:
+        query = start(spark, tmp_path)
+        until(lambda: len(batches) >= 10)
+        run = str(query.runId)
+        query.stop()
+        until(lambda: ended)
+    finally:
+        spark.streams.removeListener(heard)
+    assert ended == [run]
+    assert [each.batch for each in batches] == list(range(len(batches)))
+    assert {(each.source, each.records, each.counts["n_in"]) for each in batches} == {("s", 3, 3)}
+    assert all(each.seconds > 0 for each in batches)
+    # Spark reports an idle query too, and its end.
+    assert len(questions) <= len(batches) + 2
