@@ -49,6 +49,10 @@ NOTICED = 40.0
 """Seconds within which health pages tell that a server has gone, or is back."""
 MEGABYTES, THREADS, FILES, CHILDREN = 20, 4, 12, 2
 """How much a process may grow while a server is away."""
+JAVA_THREADS = 300
+"""Threads of Spark's Java at most: two of its pools grow to 228 and shrink after an idle minute."""
+WARM = 10
+"""Batches of each source before the first outage."""
 LINES = 12
 """Log lines of one process for each outage."""
 
@@ -229,10 +233,21 @@ class Health:
         except urllib.error.HTTPError as exc:
             return exc.code, exc.read().decode()
 
+    def metric(self, job: str, name: str) -> dict[str, float]:
+        """Give a metric of a job, by the server and channel of each source."""
+        with urllib.request.urlopen(f"{self.pages[job]}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        rows = [line.split('"') for line in lines if line.startswith(f"penstock_pipeline_{name}{{")]
+        return {source.rpartition("-")[0]: float(value.strip("} ")) for _, source, value in rows}
+
     def _run(self) -> None:
         while not self._stop.wait(0.5):
             for name, before in list(self._ready.items()):
-                status, text = self.ask(name)
+                try:
+                    status, text = self.ask(name)
+                except OSError as exc:
+                    self.lies.append(f"{name} does not answer: {exc!r}")
+                    continue
                 if before is self._ready[name] and before not in (None, status == 200):
                     self.lies.append(f"{name} has to be ready={before}: {status} {text}")
 
@@ -261,43 +276,73 @@ def live_heap(pid: int) -> int:
     return int(text.splitlines()[-1].split()[-1]) >> 20
 
 
-@dataclass
-class Usage:
-    """What a process and its children use."""
+@dataclass(frozen=True)
+class Use:
+    """What one process uses."""
 
-    name: str
-    megabytes: dict[int, int]
-    """Of each process: resident memory of Python, live objects on the heap of Java."""
+    kind: str
+    megabytes: int
+    """Resident memory of Python, live objects on the heap of Java."""
     threads: int
     files: int
 
     @classmethod
+    def of(cls, process: psutil.Process) -> Use | None:
+        """Measure; None if it has ended meanwhile, or is neither Python nor Java."""
+        try:
+            kind = process.name()
+            if kind == "java":
+                # A job that goes on has a batch on its heap, or not.
+                megabytes = min(live_heap(process.pid) for _ in range(3))
+            elif kind.startswith(("python", "penstock")):
+                megabytes = process.memory_info().rss >> 20
+            else:
+                return None
+            return cls(kind, megabytes, process.num_threads(), process.num_fds())
+        except psutil.NoSuchProcess:
+            return None  # A worker of Spark.
+
+    def growth(self, now: Use) -> list[str]:
+        """Name what has grown beyond its bound."""
+        threads = (
+            (0, now.threads, JAVA_THREADS) if self.kind == "java" else (self.threads, now.threads, THREADS)
+        )
+        rows = {
+            "MB": (self.megabytes, now.megabytes, MEGABYTES),
+            "threads": threads,
+            "files": (self.files, now.files, FILES),
+        }
+        return [f"{what} {was} -> {is_}" for what, (was, is_, most) in rows.items() if is_ - was > most]
+
+
+@dataclass
+class Usage:
+    """What a program and its children use."""
+
+    name: str
+    processes: dict[int, Use]
+
+    @classmethod
     def of(cls, name: str, pid: int) -> Usage:
         process = psutil.Process(pid)
-        megabytes = {}
-        for each in (process, *process.children(recursive=True)):
-            try:
-                if each.name() == "java":
-                    # A job that goes on has a batch on its heap, or not.
-                    megabytes[each.pid] = min(live_heap(each.pid) for _ in range(3))
-                elif each.name().startswith(("python", "penstock")):
-                    megabytes[each.pid] = each.memory_info().rss >> 20
-            except psutil.NoSuchProcess:
-                continue  # A worker of Spark that has ended meanwhile.
-        return cls(name, megabytes, process.num_threads(), process.num_fds())
+        found = {each.pid: Use.of(each) for each in (process, *process.children(recursive=True))}
+        return cls(name, {pid: use for pid, use in found.items() if use is not None})
 
     def growth(self, now: Usage) -> list[str]:
-        """Say what has grown beyond its bound."""
+        """Name what has grown beyond its bound; a worker that is new has nothing to be compared with."""
         rows = [
-            (f"process {pid}", self.megabytes.get(pid, size), size, MEGABYTES)
-            for pid, size in now.megabytes.items()
+            f"{self.name}: {use.kind} {pid}: {each}"
+            for pid, use in now.processes.items()
+            for each in self.processes.get(pid, use).growth(use)
         ]
-        rows += [
-            ("processes", len(self.megabytes), len(now.megabytes), CHILDREN),
-            ("threads", self.threads, now.threads, THREADS),
-            ("files", self.files, now.files, FILES),
-        ]
-        return [f"{self.name}: {what} {was} -> {is_}" for what, was, is_, most in rows if is_ - was > most]
+        was, is_ = len(self.processes), len(now.processes)
+        return [*rows, *([f"{self.name}: processes {was} -> {is_}"] if is_ - was > CHILDREN else [])]
+
+    def __str__(self) -> str:
+        uses = (
+            f"{use.kind} {use.megabytes} MB {use.threads} t {use.files} f" for use in self.processes.values()
+        )
+        return f"{self.name}: {'; '.join(uses)}"
 
 
 NEEDS = {"gateway": {"pulsar"}, "out": {"kafka"}, "spark": {"kafka", "registry"}}
@@ -373,14 +418,26 @@ class Site:
             log.info("away: %s, %.0f s: %s -> %s", sorted(self.away), seconds, was, now[name])
         grown = [each for name, was in before.items() for each in was.growth(now[name])]
         assert not grown, grown
+        self.lag_is_told()
+
+    def lag_is_told(self) -> None:
+        """Check the metrics in an outage: for how long Kafka is away, what waits for the registry."""
+        for job in self.jobs:
+            silent = self.health.metric(job, "outage_seconds")
+            assert all((seconds > 0) is ("kafka" in self.away) for seconds in silent.values()), (job, silent)
+        if self.away & {"kafka", "registry"} == {"registry"}:
+            lag = self.health.metric("spark", "lag")["kafka-avro"]
+            assert lag > 0
+            until("the lag does not grow", lambda: self.health.metric("spark", "lag")["kafka-avro"] > lag)
 
     def others_go_on(self) -> None:
         """Wait until more is shown of each channel that needs nothing that is away."""
         for channel, tail in self.tails.items():
             if not self.away & ROUTES[channel]:
-                before = len(shown(tail))
+                before = tail.stdout.stat().st_size
                 until(
-                    f"{channel} stands still without {self.away}", lambda t=tail, n=before: len(shown(t)) > n
+                    f"{channel} stands still without {self.away}",
+                    lambda t=tail, n=before: t.stdout.stat().st_size > n,
                 )
 
 
@@ -536,6 +593,11 @@ def survive(site: Site, name: str, outages: Callable[[Callable[[], None]], None]
 
     try:
         all_go_on()
+        for job in site.jobs:
+            # Python's workers grow while they see their first batches.
+            until(
+                f"{job} is slow", lambda j=job: min(site.health.metric(j, "batches_total").values()) >= WARM
+            )
         site.health.watch()
         outages(all_go_on)
         sent = {channel: feeder.finish() for channel, feeder in site.feeders.items()}
@@ -543,6 +605,8 @@ def survive(site: Site, name: str, outages: Callable[[Callable[[], None]], None]
         for channel, tail in site.tails.items():
             until(f"tail {channel}", lambda c=channel, t=tail: expected[c] <= set(shown(t)))
         until("the group has not read all", lambda: sent["parcels"] <= set(reader.found))
+        for job in site.jobs:
+            until(f"{job} tells a lag", lambda j=job: not any(site.health.metric(j, "lag").values()))
     finally:
         reader.close()
     site.check()
@@ -556,7 +620,11 @@ def survive(site: Site, name: str, outages: Callable[[Callable[[], None]], None]
     assert ids(kafka.bootstrap, f"dead-{name}") == []
     for program in (*site.jobs.values(), *site.tails.values()):
         assert len(program.logged()) <= LINES * (site.outages + 1), program.told()
+        log.info("%s: %d log lines", program.name, len(program.logged()))
     lines = site.gateway.log.read_text(encoding="utf-8").splitlines()
+    log.info(
+        "gateway: %d log lines; written: %s", len(lines), {each: len(found) for each, found in sent.items()}
+    )
     assert len(lines) <= LINES * (site.outages + 1), lines
 
 

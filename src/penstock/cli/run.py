@@ -319,7 +319,7 @@ class _Cluster:
         if self.package is not None:
             context.addPyFile(str(self.package))
             yield
-        elif is_local(context.master):
+        elif is_local(context.master or ""):
             yield
         else:
             with temporary_folder("penstock-") as folder:
@@ -357,7 +357,7 @@ def _run_in_spark(job: Job, cluster: _Cluster) -> None:
         silence_java_clients(spark)
         if (page := spark.sparkContext.uiWebUrl) is not None:
             output.talk(f"Spark's UI on {page}")
-        if job.uses_kernels and is_local(spark.sparkContext.master):
+        if job.uses_kernels and is_local(spark.sparkContext.master or ""):
             compile_kernels()
         with cluster.equipped(spark, job.pipeline), _signals(job):
             job.run(spark)

@@ -315,7 +315,12 @@ def test_pages_are_served_by_their_path() -> None:
 
 
 def told_by_spark(latest: dict[str, Any] | None) -> Any:
-    source = {"startOffset": "None", "endOffset": {"t": {"0": 10}}, "latestOffset": latest, "numInputRows": 10}
+    source = {
+        "startOffset": "None",
+        "endOffset": {"t": {"0": 10}},
+        "latestOffset": latest,
+        "numInputRows": 10,
+    }
     progress = {
         "name": "s",
         "batchId": 7,

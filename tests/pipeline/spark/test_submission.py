@@ -293,8 +293,7 @@ def test_libraries_are_those_of_a_driver_and_its_workers() -> None:
 
 CALLED = """
 import json, os, sys
-def main(words):
-    print(json.dumps([words, os.getcwd(), os.environ["PENSTOCK_FILES"], sys.path[0]]))
+print(json.dumps([sys.argv[1:], os.getcwd(), os.environ["PENSTOCK_FILES"], sys.path[0]]))
 """
 
 
@@ -316,7 +315,7 @@ def application(tmp_path: Path) -> Path:
             "application/shop/p.yaml": "",
             "python/penstock/__init__.py": "",
             "python/penstock/cli/__init__.py": "",
-            "python/penstock/cli/app.py": CALLED,
+            "python/penstock/cli/__main__.py": CALLED,
         },
     )
     folder = tmp_path / "application"

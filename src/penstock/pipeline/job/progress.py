@@ -53,9 +53,9 @@ def listener(
 class _Listener:
     """Spark's PythonStreamingQueryListener, which takes an event as one JSON text.
 
-    PySpark's own class asks Java some 460 questions for each batch. Where they take longer than a batch, as on
-    a busy machine, events wait in Java with the plans and tasks of their batches: hundreds of MB, after 10 000
-    events Spark drops some, and what a job reports is late by minutes.
+    PySpark's own class asks Java some 460 questions for each batch. Where they take longer than a batch, as
+    on a busy machine, events wait in Java with the plans and tasks of their batches: hundreds of MB, after
+    10 000 events Spark drops some, and what a job reports is late by minutes.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import runpy
 import shutil
 import sys
 import sysconfig
@@ -71,10 +72,8 @@ def main() -> None:
     os.environ.setdefault("PENSTOCK_FILES", str(files))
     os.environ["PENSTOCK_CONTRACT_ROOT"] = str(folder / "application")
     os.chdir(folder / "application" / about["folder"])
-
-    from penstock.cli.app import main as penstock
-
-    sys.exit(penstock([*about["options"], "run", about["pipeline"], *sys.argv[1:]]))
+    sys.argv[:1] = ["penstock", *about["options"], "run", about["pipeline"]]
+    runpy.run_module("penstock.cli", run_name="__main__")
 
 
 if __name__ == "__main__":

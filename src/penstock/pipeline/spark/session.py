@@ -80,6 +80,12 @@ DEFAULTS: Final[Mapping[str, Default]] = {
     "spark.python.daemon.module": Default(
         "penstock.pipeline.fused.daemon", "workers are forked with Arrow and the kernels loaded"
     ),
+    "spark.ui.retainedJobs": Default("20", "Spark keeps jobs for its pages, also where none is served"),
+    "spark.ui.retainedStages": Default("20", "the same"),
+    "spark.ui.retainedTasks": Default("200", "the same"),
+    "spark.ui.dagGraph.retainedRootRDDs": Default("20", "the same"),
+    "spark.sql.ui.retainedExecutions": Default("20", "the same; each holds the text and graph of its plan"),
+    "spark.sql.streaming.numRecentProgressUpdates": Default("10", "each report is taken as it comes"),
 }
 """Settings that we choose where nothing was set."""
 
