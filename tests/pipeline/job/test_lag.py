@@ -80,3 +80,19 @@ def test_metrics_tell_the_lag_and_the_outage_of_a_source() -> None:
     told = metrics.text().decode()
     assert 'penstock_pipeline_lag{source="s"} 42.0' in told
     assert 'penstock_pipeline_outage_seconds{source="s"} 7.0' in told
+
+
+def test_the_end_of_an_outage_is_told_after_the_lag_that_it_left() -> None:
+    client: Any = Client()
+    client.is_away = True
+    outage = OutageLog(logging.getLogger("test"), "s: kafka")
+    reasons: list[str | None] = []
+    monitor = LagMonitor(
+        client, "t", {0: 4}, lambda lag: reasons.append(outage.reason), outage=outage, period=0.002
+    )
+    monitor.start()
+    until(lambda: outage.reason is not None)
+    client.is_away = False
+    until(lambda: bool(reasons))
+    monitor.close()
+    assert reasons[0] is not None

@@ -57,7 +57,8 @@ class LagMonitor:
                 if self._outage is not None:
                     self._outage.failed(exc)
                 continue
-            if self._outage is not None:
-                self._outage.worked()
             if not self._closed.is_set():
                 self._tell(behind(self.position, latest))
+            # After the lag: else a job is ready for a moment between an outage and what it has left to do.
+            if self._outage is not None:
+                self._outage.worked()
