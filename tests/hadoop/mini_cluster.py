@@ -18,7 +18,7 @@ __all__ = ["MiniCluster"]
 
 HERE = Path(__file__).parent
 _SMALL = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-_START_SECONDS = 180.0
+_START_SECONDS = 280.0
 _ORDER_SECONDS = 60.0
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
+import subprocess
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.embedded.java import find_java
 from penstock.errors import CheckpointMismatch, JobFailed, PipelineError, Refused, Unreachable
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
@@ -201,6 +206,71 @@ def test_files_that_are_cut_are_told(
     files.write(f"{name}/offsets/0", "v1")
     assert shop.run(spark, engine="fused", fresh_checkpoint=True).counts["n_in"] == 3
     assert f"{name}.old-1" in files.list("")
+
+
+def test_the_successor_of_a_killed_driver_goes_on(
+    project: Make, spark: SparkSession, hdfs: MiniCluster, folder: str
+) -> None:
+    shop = project().create(partitions=2).write(checkpoint=folder)
+    shop.produce(map(record, range(200)))
+    running = shop.spawn("run", "--engine", "fused", "--max-offsets", "20")
+    running.until("batch 2")
+    os.killpg(running.process.pid, signal.SIGKILL)
+    assert running.ended() != 0
+    shop.produce(map(record, range(200, 210)))
+    seen = Notes()
+    with Job(shop.pipeline(), JobOptions(engine="fused", once=True)) as job:
+        job.watch(seen)
+        job.prepare()
+        job.run(spark)
+    assert any("did not say that it ended" in note for note in seen.notes), seen.notes
+    assert Counter(numbers(shop)) == Counter(range(210))
+
+
+@pytest.fixture
+def loose(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    """A folder on a file system whose create and rename are not atomic."""
+    import pyspark
+
+    jars = Path(pyspark.__file__).parent / "jars" / "*"
+    compiler = find_java().home / "bin" / "javac"
+    program = Path(__file__).parents[2] / "hadoop" / "LooseFileSystem.java"
+    classes = tmp_path / "classes"
+    subprocess.run([compiler, "-cp", str(jars), "-d", str(classes), str(program)], check=True)
+    context: Any = spark.sparkContext
+    urls = context._gateway.new_array(context._jvm.java.net.URL, 1)
+    urls[0] = context._jvm.java.net.URL(f"file://{classes}/")
+    configuration = context._jsc.hadoopConfiguration()
+    before = configuration.getClassLoader()
+    configuration.setClassLoader(context._jvm.java.net.URLClassLoader(urls, before))
+    configuration.set("fs.loose.impl", "LooseFileSystem")
+    yield f"loose://{tmp_path}/ck"
+    configuration.unset("fs.loose.impl")
+    configuration.setClassLoader(before)
+
+
+def test_a_store_without_atomic_create_and_rename(project: Make, spark: SparkSession, loose: str) -> None:
+    shop = project().create().write(checkpoint=loose)
+    shop.produce(map(record, range(10)))
+    pairs = [(Job(shop.pipeline(), JobOptions(engine="fused", once=True)), Notes()) for _ in range(2)]
+    threads = []
+    for job, seen in pairs:
+        job.watch(seen)
+        job.prepare()
+        threads.append(threading.Thread(target=run, args=(job, spark, seen)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(150)
+        assert not thread.is_alive()
+    # Both may have created the epoch; one of them was refused before it planned anything.
+    failed = [exc for _, seen in pairs for exc in seen.failed]
+    assert [type(exc) for exc in failed] == [Refused], failed
+    assert any("no exclusive create" in note for _, seen in pairs for note in seen.notes)
+    assert Counter(numbers(shop)) == Counter(range(10))
+    shop.produce(map(record, range(10, 12)))
+    assert shop.run(spark, engine="fused").counts["n_in"] == 2
+    assert Counter(numbers(shop)) == Counter(range(12))
 
 
 def test_an_older_checkpoint_is_told_and_asked_about(project: Make, spark: SparkSession) -> None:
