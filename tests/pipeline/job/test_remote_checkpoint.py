@@ -208,6 +208,7 @@ def test_files_that_are_cut_are_told(
     assert f"{name}.old-1" in files.list("")
 
 
+@pytest.mark.soak
 def test_the_successor_of_a_killed_driver_goes_on(
     project: Make, spark: SparkSession, hdfs: MiniCluster, folder: str
 ) -> None:
