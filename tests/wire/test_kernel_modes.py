@@ -117,12 +117,12 @@ SAME_TESTS = (
 
 
 @pytest.mark.slow
-def test_the_same_tests_pass_as_plain_python() -> None:
-    # Plain Python takes long for an example, and the same ones pass the compiled kernels in full number.
+@pytest.mark.parametrize("profile", ["fast", pytest.param("ci", marks=pytest.mark.soak)])
+def test_the_same_tests_pass_as_plain_python(profile: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *SAME_TESTS, "-q", "-p", "no:randomly", "-p", "no:cacheprovider"],
         cwd=ROOT,
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1", "HYPOTHESIS_PROFILE": "fast"},
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1", "HYPOTHESIS_PROFILE": profile},
         capture_output=True,
         text=True,
         timeout=240,
