@@ -22,7 +22,7 @@ from penstock.cli import output
 from penstock.cli.settings import Format, configuration, current
 from penstock.cli.sparkstart import compile_kernels, silence_java_clients, start_spark
 from penstock.embedded.private import remove_folders, temporary_folder
-from penstock.errors import ConfigError, UsageError
+from penstock.errors import ConfigError, PipelineError, UsageError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -163,8 +163,8 @@ PackageFile = Annotated[
     Path | None,
     typer.Option(
         "--package",
-        metavar="FILE",
-        help="What `penstock package` made, for a cluster; made anew if not given.",
+        metavar="FOLDER",
+        help="What `penstock package` made, for the workers of a cluster; else they get Penstock alone.",
     ),
 ]
 WorkerPython = Annotated[
@@ -235,17 +235,13 @@ def command(
         "--worker-python": worker_python,
     }
     _refuse_idle_words(str(engine or pipeline.engine), of_spark, shadow=shadow, take_over=take_over)
-    _check_package(package)
     settings = _settings(conf or [], master, driver_memory, ui=ui)
+    settings |= _of_package(package, settings)
     if str(engine or pipeline.engine) != EngineName.LOOP and is_connect(settings):
         raise connect_refusal()
     output.show_logs(debug=False)
     with job_of(pipeline, options) as job:
-        _run(
-            job,
-            _Cluster(settings, package, worker_python),
-            address,
-        )
+        _run(job, _Cluster(settings, worker_python), address)
 
 
 def _settings(conf: Sequence[str], master: str | None, memory: str | None, *, ui: bool) -> dict[str, str]:
@@ -270,16 +266,15 @@ def _settings(conf: Sequence[str], master: str | None, memory: str | None, *, ui
     return found
 
 
-def _check_package(package: Path | None) -> None:
-    """Refuse an archive that Spark could not read, before Spark is started."""
-    from zipfile import is_zipfile
+def _of_package(package: Path | None, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that bring an application to the workers; UsageError if the folder holds none."""
+    from penstock.pipeline.spark.submission import read_application
 
-    if package is not None and not is_zipfile(package):
-        raise UsageError(
-            f"{package} is no archive" if package.exists() else f"there is no file {package}",
-            where="--package",
-            next=f"penstock package --to {package}",
-        )
+    if package is None:
+        return {}
+    found = read_application(package.absolute()).settings
+    others = given.get("spark.archives")
+    return {**found, "spark.archives": f"{others},{found['spark.archives']}"} if others else found
 
 
 def _refuse_idle_words(engine: str, of_spark: Mapping[str, object], *, shadow: int, take_over: bool) -> None:
@@ -306,20 +301,16 @@ class _Cluster:
     """Where the job runs, and what its workers get."""
 
     settings: Mapping[str, str]
-    package: Path | None
     worker_python: str | None
 
     @contextmanager
     def equipped(self, spark: SparkSession, pipeline: Pipeline) -> Iterator[None]:
-        """Send the archive to the workers; those of a local master need none."""
+        """Send Penstock to the workers; those of a local master, or of an application, have it."""
         from penstock.pipeline.spark.startup import is_local
-        from penstock.pipeline.spark.submission import make_package
+        from penstock.pipeline.spark.submission import brings_application, make_package
 
         context = spark.sparkContext
-        if self.package is not None:
-            context.addPyFile(str(self.package))
-            yield
-        elif is_local(context.master or ""):
+        if is_local(context.master or "") or brings_application(context.getConf()):
             yield
         else:
             with temporary_folder("penstock-") as folder:
@@ -354,6 +345,7 @@ def _run_in_spark(job: Job, cluster: _Cluster) -> None:
         fused=job.uses_kernels,
     )
     try:
+        _refuse_local_checkpoint(spark, job.progress_in)
         silence_java_clients(spark)
         if (page := spark.sparkContext.uiWebUrl) is not None:
             output.talk(f"Spark's UI on {page}")
@@ -363,6 +355,19 @@ def _run_in_spark(job: Job, cluster: _Cluster) -> None:
             job.run(spark)
     finally:
         _stop_spark(spark)
+
+
+def _refuse_local_checkpoint(spark: SparkSession, checkpoint: str) -> None:
+    """Refuse a folder of the driver's container: the next driver would begin anew on another machine."""
+    from penstock.pipeline.spark.file_system import is_remote
+
+    in_cluster = spark.sparkContext.getConf().get("spark.submit.deployMode", "client") == "cluster"
+    if in_cluster and not is_remote(checkpoint):
+        raise PipelineError(
+            f"the checkpoint {checkpoint} is a folder of the driver's container",
+            why="In deploy mode `cluster` the next attempt may run on another machine, and would begin anew.",
+            next="name a store that every machine reaches: checkpoint: hdfs://..., s3a://... or file:///mounted",
+        )
 
 
 def _stop_spark(spark: SparkSession) -> None:

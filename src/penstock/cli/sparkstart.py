@@ -29,7 +29,7 @@ def start_spark(name: str = "penstock", **how: Any) -> SparkSession:
     from penstock.pipeline.spark.session import spark_session
     from penstock.pipeline.spark.startup import is_submitted
 
-    if not how.get("light"):
+    if not how.get("light") and not is_submitted():
         fetch(["spark"])
     if not is_submitted() and not class_archive.are_prepared():
         with output.progress("preparing Spark for quick starts, once"):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config import load
-from penstock.errors import ConfigError, PipelineError
+from penstock.errors import ConfigError, PipelineError, UsageError
 from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.spark import entry_point
 from penstock.pipeline.spark.submission import (
@@ -274,10 +274,10 @@ def test_the_line_that_submits_can_be_copied(project: Path) -> None:
 
 
 def test_no_application(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="holds no application"):
+    with pytest.raises(UsageError, match="holds no application"):
         read_application(tmp_path)
     (tmp_path / "application.tar.gz").write_bytes(b"\x1f\x8b cut")
-    with pytest.raises(PipelineError, match="holds no application"):
+    with pytest.raises(UsageError, match="holds no application"):
         read_application(tmp_path)
 
 

@@ -24,22 +24,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonpath, relpath
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import penstock
 from penstock.config import FILE, Config, Value
 from penstock.embedded.artifact import read_lock
 from penstock.embedded.artifacts import ensure
-from penstock.errors import ConfigError, PipelineError
+from penstock.errors import ConfigError, PipelineError, UsageError
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.plan.route import FunctionKey
 from penstock.pipeline.spark import entry_point
 from penstock.pipeline.spark.entry_point import ARCHIVE, DESCRIPTION, UNPACKED
 
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+
 __all__ = [
     "REQUIREMENTS",
     "Application",
     "Package",
+    "brings_application",
     "functions_of",
     "make_application",
     "make_package",
@@ -211,7 +215,7 @@ def make_application(
 
 
 def read_application(folder: Path) -> Application:
-    """Give the application in a folder; PipelineError if there is none."""
+    """Give the application in a folder; UsageError if there is none."""
     try:
         with tarfile.open(folder / ARCHIVE) as archive:
             first = archive.next()  # so it was written
@@ -224,11 +228,16 @@ def read_application(folder: Path) -> Application:
             libraries=tuple(about["libraries"]),
         )
     except (OSError, EOFError, tarfile.TarError, ValueError, KeyError, TypeError) as exc:
-        raise PipelineError(
+        raise UsageError(
             f"{folder} holds no application",
             why=str(exc) or type(exc).__name__,
             next=f"penstock package --to {folder}",
         ) from exc
+
+
+def brings_application(conf: SparkConf) -> bool:
+    """Return whether the executors of a session find Penstock in an archive that Spark brings them."""
+    return f"{UNPACKED}/python" in (conf.get("spark.executorEnv.PYTHONPATH", "") or "")
 
 
 def _values(config: Config, pipeline: Pipeline) -> list[Value]:
