@@ -1,10 +1,11 @@
-"""A pipeline on a real Spark cluster whose workers have neither Penstock nor the user's module installed."""
+"""A pipeline on a real Spark cluster whose machines have neither Penstock nor the user's module installed."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -53,6 +54,14 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run([python, "-c", probe], check=True, cwd=folder, env=environment)
     return str(python)
+
+
+@pytest.fixture(scope="module")
+def empty_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Make a Python that has nothing but its standard library."""
+    folder = tmp_path_factory.mktemp("empty")
+    venv.create(folder, with_pip=False, symlinks=True)
+    return str(folder / "bin" / "python")
 
 
 @pytest.fixture(scope="module")
@@ -219,15 +228,33 @@ def _order(number: int, topic: str) -> KafkaRecord:
     return KafkaRecord(value=value, key=b"k%d" % number, headers=kept, topic=topic)
 
 
-def test_the_package_is_all_that_workers_need(
-    kafka: Kafka, project: Path, prefix: str, master: str, machine: Path, bare_python: str
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "libraries",
+    [
+        pytest.param("--libraries", marks=pytest.mark.soak),  # 500 MB in 6 000 files, for each executor
+        "--no-libraries",
+    ],
+)
+def test_the_application_is_all_that_a_machine_with_spark_needs(
+    libraries: str,
+    kafka: Kafka,
+    project: Path,
+    prefix: str,
+    master: str,
+    machine: Path,
+    empty_python: str,
+    bare_python: str,
 ) -> None:
-    packed = _penstock(project, "package", "--to", "job.zip")
+    packed = _penstock(project, "package", "--to", "job", "-o", "json", libraries)
     assert packed.returncode == 0, packed.stderr
-    words = ("--once", "-o", "json", "--shadow", "1", "--master", master, "--worker-python", bare_python)
-    result = _penstock(project, "run", "pipeline.yaml", *words, "--package", "job.zip")
+    line = json.loads(packed.stdout)["submit"]["standalone"].replace("spark://HOST:7077", master)
+    python = empty_python if libraries == "--libraries" else bare_python
+    words = shlex.split(re.sub(r"python3\.\d+\b", python, line).replace("\\\n", " "))
+    result = _submit(project, *words[1:], "--once", "-o", "json", "--shadow", "1")
     assert result.returncode == 0, result.stderr
-    total = json.loads(result.stdout)["total"]
+    # spark-submit writes what Python says to both streams into its standard output.
+    total = json.loads(result.stdout[result.stdout.index('{\n  "total"') :])["total"]
     assert total["in"] == 2 * ORDERS
     dead = {n for n in range(ORDERS) if n % DEAD_EVERY == 0}
     large = {f"order-{n}" for n in range(ORDERS) if n % 200 >= 100 and n not in dead}
@@ -284,6 +311,24 @@ def _penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         timeout=300,
         check=False,
         env=_environment(folder),
+    )
+
+
+def _submit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run spark-submit where no Python but the one it is told is found."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    environment = {name: text for name, text in _environment(folder).items() if name != "PYTHONPATH"}
+    environment |= {"SPARK_HOME": str(home), "JAVA_HOME": str(find_java().home), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        ["bash", str(home / "bin" / "spark-submit"), *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+        env=environment,
     )
 
 

