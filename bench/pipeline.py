@@ -34,7 +34,7 @@ from penstock.config import Context, load
 from penstock.embedded.kafka import Kafka
 from penstock.errors import PenstockError
 from penstock.pipeline.compile import load_pipeline
-from penstock.pipeline.job import Job, JobOptions
+from penstock.pipeline.job import MAX_OFFSETS_PER_TRIGGER, Job, JobOptions
 from penstock.pipeline.spark.session import spark_session
 from table import Report
 
@@ -306,7 +306,7 @@ class Spark:
                 .option("subscribe", self.source)
                 .option("startingOffsets", "earliest")
                 .option("includeHeaders", "true")
-                .option("maxOffsetsPerTrigger", JobOptions().max_offsets)
+                .option("maxOffsetsPerTrigger", MAX_OFFSETS_PER_TRIGGER)
                 .load()
             )
             written = (

@@ -129,6 +129,30 @@ MaxOffsets = Annotated[
     int | None,
     typer.Option("--max-offsets", min=1, help="Records of one batch of Spark at most; 500 000 if not given."),
 ]
+MaxBytes = Annotated[
+    int | None,
+    typer.Option("--max-bytes", min=1, help="Bytes of one batch of fused, about; 1 GiB if not given."),
+]
+MaxTasks = Annotated[
+    int | None,
+    typer.Option("--max-tasks", min=1, help="Tasks of one batch of fused at most; else as Spark has slots."),
+]
+MaxFailures = Annotated[
+    int | None,
+    typer.Option(
+        "--max-failures",
+        min=0,
+        help="End when a source has failed so often in a row while others go on; 10 if not given, 0: never.",
+    ),
+]
+Trigger = Annotated[
+    str | None,
+    typer.Option(
+        "--trigger",
+        metavar="INTERVAL",
+        help="Begin a batch of Spark at most so often, as PT10S; else as the pipeline says, or at once.",
+    ),
+]
 Fresh = Annotated[
     bool,
     typer.Option(
@@ -189,6 +213,10 @@ def command(
     on_data_loss: OnDataLossOption = None,
     take_over: TakeOver = False,
     max_offsets: MaxOffsets = None,
+    max_bytes: MaxBytes = None,
+    max_tasks: MaxTasks = None,
+    max_failures: MaxFailures = None,
+    trigger: Trigger = None,
     fresh_checkpoint: Fresh = False,
     replay: Replay = None,
     broker_timeout: BrokerTimeout = 60.0,
@@ -201,7 +229,13 @@ def command(
     SIGTERM or Ctrl-C finishes the batch that runs; a second one ends at once.
     """
     from penstock.pipeline.compile import load_pipeline
-    from penstock.pipeline.job import IDLE_SECONDS, MAX_OFFSETS_PER_TRIGGER, JobOptions, job_of
+    from penstock.pipeline.job import (
+        IDLE_SECONDS,
+        MAX_BYTES_PER_TRIGGER,
+        MAX_FAILURES,
+        JobOptions,
+        job_of,
+    )
     from penstock.pipeline.spark.session import connect_refusal, is_connect
 
     if once and until_idle:
@@ -218,7 +252,11 @@ def command(
         group=group,
         on_data_loss=on_data_loss,
         take_over=take_over,
-        max_offsets=max_offsets or MAX_OFFSETS_PER_TRIGGER,
+        max_offsets=max_offsets,
+        max_bytes=max_bytes or MAX_BYTES_PER_TRIGGER,
+        max_tasks=max_tasks,
+        max_failures=MAX_FAILURES if max_failures is None else max_failures,
+        trigger=_interval(trigger),
         fresh_checkpoint=fresh_checkpoint,
         replay=replay,
         broker_timeout=broker_timeout,
@@ -231,6 +269,10 @@ def command(
         "--ui": ui or None,
         "--max-offsets": max_offsets,
         "--replay": replay,
+        "--max-bytes": max_bytes,
+        "--max-tasks": max_tasks,
+        "--max-failures": max_failures,
+        "--trigger": trigger,
         "--package": package,
         "--worker-python": worker_python,
     }
@@ -264,6 +306,18 @@ def _settings(conf: Sequence[str], master: str | None, memory: str | None, *, ui
     if ui:
         found["spark.ui.enabled"] = "true"
     return found
+
+
+def _interval(text: str | None) -> float | None:
+    """Read the duration of --trigger; raises UsageError."""
+    from penstock.pipeline.compile import seconds_of
+
+    seconds = None if text is None else seconds_of(text)
+    if text is not None and seconds is None:
+        raise UsageError(
+            f"{text} is no duration", where="--trigger", next="write it like PT0.5S, PT10S or PT1M"
+        )
+    return seconds
 
 
 def _of_package(package: Path | None, given: Mapping[str, str]) -> dict[str, str]:

@@ -147,12 +147,20 @@ class _Compiler:
             context=self.context,
             name=self._name(),
             on_data_loss=self.document.on_data_loss,
+            trigger=self._trigger(),
         )
         refuse_loops(pipeline, self.report)
         refuse_disagreement(whole, self.report)
         refuse_unserved(pipeline, self.report)
         warn_of_refusals(pipeline, self.report)
         return pipeline
+
+    def _trigger(self) -> float:
+        text = self.document.trigger
+        seconds = 0.0 if text is None else seconds_of(text)
+        if seconds is None:
+            self.report.add(rules.BAD_DURATION, self.document.at("trigger"), found=text)
+        return seconds or 0.0
 
     def _checkpoint(self) -> str:
         """Return where the checkpoint is: a local folder, relative to the file, or a URL as it is written.

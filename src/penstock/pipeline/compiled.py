@@ -48,6 +48,8 @@ class Pipeline:
     name: str | None = None
     """As the file says; None: it has no name."""
     on_data_loss: str = "stop"
+    trigger: float = 0.0
+    """Seconds between two batches of Spark; 0: the next one begins when there is something."""
     gateways: Mapping[str, Connection] = field(default_factory=dict)
     """How servers on Pulsar are reached, once that is known; see `job.gateways`."""
 

@@ -140,6 +140,8 @@ class PipelineDocument(Part):
     """Which engine runs the routes; `auto` takes the one that can do all routes of a source."""
     on_data_loss: str = spec(one_of("stop", "continue"), default="stop")
     """What to do if records are gone from a topic before they were read."""
+    trigger: str | None = spec(text)
+    """How often a batch of Spark begins, as a duration; None: whenever there is something."""
     routes: Mapping[str, Route] = spec(map_of(part(Route), named="a route"), required=True, default=NOTHING)
 
 

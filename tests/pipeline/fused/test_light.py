@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,8 @@ import pytest
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.errors import JobFailed
 from penstock.pipeline.fused import source
-from penstock.pipeline.fused.source import Planner
+from penstock.pipeline.fused.end_watch import EndWatch
+from penstock.pipeline.fused.source import BatchLimits, Planner
 
 HEAVY = ("numba", "pyarrow", "pandas", "pyspark")
 
@@ -52,14 +52,36 @@ class _Broker:
         return self.id
 
 
-def test_a_planner_notices_before_a_batch_that_the_topic_was_made_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    broker = _Broker()
-    monkeypatch.setattr(source, "Cluster", lambda settings, stop: broker)
-    monkeypatch.setattr(source, "latest", lambda cluster, topic, **_: {0: broker.end})
-    settings = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
-    planner = Planner(settings=settings, topic="t", begin={0: 0}, limit=10, workers=lambda: 1, topic_id="one")
+SETTINGS = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> _Broker:
+    """What every planner of the test asks: it notes how it was opened, and tells only what is committed."""
+    made = _Broker()
+
+    def opened(settings: Settings, stop: threading.Event) -> _Broker:
+        made.settings, made.stop = settings, stop
+        return made
+
+    def latest(cluster: object, topic: str, *, read_committed: bool = False) -> dict[int, int]:
+        return {0: made.end if read_committed else made.end + 1}
+
+    monkeypatch.setattr(source, "Cluster", opened)
+    monkeypatch.setattr(source, "latest", latest)
+    monkeypatch.setattr(source, "bytes_per_offset", lambda cluster, topic, positions: {})
+    return made
+
+
+def planner_of(limit: int = 10, **more: Any) -> Planner:
+    slots = more.pop("slots", 1)
+    limits = BatchLimits(offsets=lambda: limit, bytes=more.pop("most_bytes", 1 << 30), slots=lambda: slots)
+    watch = more.pop("watch", None) or EndWatch(SETTINGS, ask=lambda topics: {})
+    return Planner(settings=SETTINGS, topic="t", begin={0: 0}, limits=limits, watch=watch, **more)
+
+
+def test_a_planner_notices_before_a_batch_that_the_topic_was_made_again(broker: _Broker) -> None:
+    planner = planner_of(topic_id="one")
     planner.release()  # it waits for nothing
     assert planner.plan({"t": {"0": 0}}) == {"t": {"0": 5}}
     assert broker.asked == 1
@@ -73,14 +95,11 @@ def test_a_planner_notices_before_a_batch_that_the_topic_was_made_again(
 
 
 def test_a_planner_notices_a_topic_that_ends_before_what_was_to_be_read(
-    monkeypatch: pytest.MonkeyPatch,
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker, now = _Broker(), 100.0
-    monkeypatch.setattr(source, "Cluster", lambda settings, stop: broker)
-    monkeypatch.setattr(source, "latest", lambda cluster, topic, **_: {0: broker.end})
+    now = 100.0
     monkeypatch.setattr(source, "monotonic", lambda: now)
-    settings = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
-    planner = Planner(settings=settings, topic="t", begin={0: 0}, limit=10, workers=lambda: 1, topic_id="one")
+    planner = planner_of(topic_id="one")
     planner.release()
     start = {"t": {"0": 1000}}
     # The end lags behind for a moment: the id is asked for once a second, and nothing else happens.
@@ -99,51 +118,82 @@ def test_a_planner_notices_a_topic_that_ends_before_what_was_to_be_read(
     with pytest.raises(JobFailed, match="ends at 999"):
         planner.plan(start)
     broker.id = "two"
-    fresh = Planner(settings=settings, topic="t", begin={0: 0}, limit=10, workers=lambda: 1, topic_id="one")
     with pytest.raises(JobFailed, match="made again"):
-        fresh.plan(start)
+        planner_of(topic_id="one").plan(start)
 
 
-def test_a_planner_waits_until_something_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker, asked = _Broker(), []
+def test_a_planner_waits_until_something_has_come(broker: _Broker) -> None:
+    asked: list[list[str]] = []
 
-    def latest(cluster: object, topic: str, **_: object) -> dict[int, int]:
-        asked.append(broker.end)
-        if len(asked) == 4:
-            broker.end = 7
-        return {0: broker.end}
+    def ends(topics: list[str]) -> dict[str, dict[int, int]]:
+        asked.append(topics)
+        return {"t": {0: 7 if len(asked) == 4 else 5}}
 
-    monkeypatch.setattr(source, "Cluster", lambda settings, stop: broker)
-    monkeypatch.setattr(source, "latest", latest)
-    settings = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
-    planner = Planner(settings=settings, topic="t", begin={0: 0}, limit=10, workers=lambda: 1)
+    watch = EndWatch(SETTINGS, ask=ends)
+    planner = planner_of(watch=watch)
     # The wait is no part of the batch: Spark hears that there is nothing, and asks again.
     assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 5}}
-    assert asked == [5, 5, 5, 5]
+    assert asked == [["t"]] * 4
     assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 7}}
-    assert len(asked) == 4
     assert planner.end() == {"t": {"0": 7}}
+    watch.close()
 
 
-def test_a_planner_that_is_released_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = _Broker()
-    monkeypatch.setattr(source, "Cluster", lambda settings, stop: broker)
-    monkeypatch.setattr(source, "latest", lambda cluster, topic, **_: {0: 5})
-    settings = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
-    planner = Planner(settings=settings, topic="t", begin={0: 0}, limit=10, workers=lambda: 1)
+def test_a_planner_whose_topic_the_shared_question_leaves_out_asks_for_itself(broker: _Broker) -> None:
+    watch = EndWatch(SETTINGS, ask=lambda topics: {})
+    planner = planner_of(watch=watch)
+    threading.Timer(0.1, lambda: setattr(broker, "end", 9)).start()
+    assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 5}}
+    assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 9}}
+    watch.close()
+
+
+def test_topics_that_wait_share_one_question(broker: _Broker) -> None:
+    """Twenty that wait for a second are asked for some ten times in all, not two hundred."""
+    asked: list[list[str]] = []
+
+    def ends(topics: list[str]) -> dict[str, dict[int, int]]:
+        asked.append(topics)
+        return {topic: {0: 5} for topic in topics}
+
+    watch, released = EndWatch(SETTINGS, ask=ends), threading.Event()
+    names = [f"t{number}" for number in range(20)]
+    threads = [
+        threading.Thread(
+            target=watch.wait,
+            args=(name, {0: 5}, 1.0),
+            kwargs={"released": released, "asked": lambda: None},
+        )
+        for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    watch.close()
+    assert len(asked) <= 16
+    assert asked[-1] == sorted(names)
+
+
+def test_a_planner_that_is_released_does_not_wait(broker: _Broker) -> None:
+    watch = EndWatch(SETTINGS, ask=lambda topics: {"t": {0: 5}})
+    planner = planner_of(watch=watch)
     began = time.monotonic()
     threading.Timer(0.1, planner.release).start()
     assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 5}}
     assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 5}}
     assert time.monotonic() - began < source._LONGEST_WAIT
+    watch.close()
 
 
-def test_a_topic_that_is_frozen_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = _Broker()
-    monkeypatch.setattr(source, "Cluster", lambda settings, stop: broker)
-    monkeypatch.setattr(source, "latest", lambda cluster, topic, **_: {0: broker.end})
-    settings = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
-    planner = Planner(settings=settings, topic="t", begin={0: 0}, limit=3, workers=lambda: 1)
+def test_a_planner_of_a_trigger_does_not_wait(broker: _Broker) -> None:
+    began = time.monotonic()
+    assert planner_of(waits=False).plan({"t": {"0": 5}}) == {"t": {"0": 5}}
+    assert time.monotonic() - began < 1.0
+
+
+def test_a_topic_that_is_frozen_is_not_asked_again(broker: _Broker) -> None:
+    planner = planner_of(3)
     planner.freeze()
     broker.end = 9
     assert planner.plan({"t": {"0": 0}}) == {"t": {"0": 3}}
@@ -151,44 +201,18 @@ def test_a_topic_that_is_frozen_is_not_asked_again(monkeypatch: pytest.MonkeyPat
     assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 5}}
 
 
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> _Broker:
-    """A cluster that notes how it was opened, and tells only what is committed."""
-    found = _Broker()
-
-    def opened(settings: Settings, stop: threading.Event) -> _Broker:
-        found.settings, found.stop = settings, stop
-        return found
-
-    def latest(cluster: object, topic: str, *, read_committed: bool = False) -> dict[int, int]:
-        return {0: found.end if read_committed else found.end + 1}
-
-    monkeypatch.setattr(source, "Cluster", opened)
-    monkeypatch.setattr(source, "latest", latest)
-    return found
-
-
-@pytest.fixture
-def planner_of(broker: _Broker) -> Callable[..., Planner]:
-    def made(**more: Any) -> Planner:
-        settings = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
-        return Planner(**{"settings": settings, "topic": "t", "begin": {0: 0}, "limit": 10, **more})
-
-    return made
-
-
-def test_what_is_not_committed_is_not_planned(planner_of: Callable[..., Planner]) -> None:
-    planner = planner_of(workers=lambda: 1)
+def test_what_is_not_committed_is_not_planned(broker: _Broker) -> None:
+    planner = planner_of()
     assert planner.plan({"t": {"0": 0}}) == {"t": {"0": 5}}
     assert planner.end() == {"t": {"0": 5}}
 
 
 def test_new_partitions_are_looked_for_every_ten_seconds(
-    broker: _Broker, planner_of: Callable[..., Planner], monkeypatch: pytest.MonkeyPatch
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(source, "monotonic", lambda: now[0])
-    planner = planner_of(workers=lambda: 1)
+    planner = planner_of()
     for seconds, looked in ((0.0, 1), (9.0, 1), (2.0, 2), (9.0, 2)):
         now[0] += seconds
         planner.plan({"t": {"0": 0}})
@@ -196,35 +220,29 @@ def test_new_partitions_are_looked_for_every_ten_seconds(
 
 
 def test_a_planner_that_waits_tells_when_nothing_was_there(
-    broker: _Broker, planner_of: Callable[..., Planner], monkeypatch: pytest.MonkeyPatch
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that ends when nothing comes any more asks for it, and a wait is long."""
-    now = [1000.0]
-    planner = planner_of(workers=lambda: 1)
-
-    def tick() -> float:
-        now[0] += 1.0
-        return now[0]
-
-    monkeypatch.setattr(source, "monotonic", tick)
-    monkeypatch.setattr(source, "_LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(source, "_LONGEST_WAIT", 0.5)
+    watch = EndWatch(SETTINGS, ask=lambda topics: {"t": {0: 5}})
+    planner = planner_of(watch=watch)
+    began = time.monotonic()
     assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 5}}
-    assert now[0] >= 1000.0 + source._LONGEST_WAIT
-    assert planner.idle_at == now[0]
+    assert time.monotonic() - began >= 0.5
+    assert planner.idle_at > began + 0.1
+    watch.close()
 
 
-def test_a_topic_that_is_frozen_is_not_waited_for(
-    planner_of: Callable[..., Planner], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planner = planner_of(workers=lambda: 1)
+def test_a_topic_that_is_frozen_is_not_waited_for(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = planner_of()
     planner.freeze()
     monkeypatch.setattr(Planner, "_wait", lambda *_: pytest.fail("it waits"))
     assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 5}}
 
 
-def test_a_planner_sees_each_end_once(broker: _Broker, planner_of: Callable[..., Planner]) -> None:
+def test_a_planner_sees_each_end_once(broker: _Broker) -> None:
     """What ended a wait is planned without asking again, and what comes after it is asked for."""
-    planner = planner_of(workers=lambda: 1)
+    planner = planner_of()
     threading.Timer(0.05, lambda: setattr(broker, "end", 7)).start()
     assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 5}}
     assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 7}}
@@ -232,19 +250,15 @@ def test_a_planner_sees_each_end_once(broker: _Broker, planner_of: Callable[...,
     assert planner.plan({"t": {"0": 7}}) == {"t": {"0": 9}}
 
 
-@pytest.mark.parametrize(("workers", "tasks"), [(0, 1), (1, 1), (2, 2)])
-def test_a_batch_has_tasks_also_before_a_worker_is_there(
-    planner_of: Callable[..., Planner], workers: int, tasks: int
-) -> None:
-    shares = planner_of(workers=lambda: workers).shares({"t": {}}, {"t": {"0": 5, "1": 5}})
+@pytest.mark.parametrize(("slots", "tasks"), [(0, 1), (1, 1), (2, 2)])
+def test_a_batch_has_tasks_also_before_a_worker_is_there(slots: int, tasks: int) -> None:
+    shares = planner_of(slots=slots).shares({"t": {}}, {"t": {"0": 60_000, "1": 60_000}})
     assert len(shares) == tasks
     assert sorted(span.partition for share in shares for span in share) == [0, 1]
 
 
-def test_a_planner_that_is_released_does_not_wait_for_a_broker_and_closes(
-    broker: _Broker, planner_of: Callable[..., Planner]
-) -> None:
-    planner = planner_of(workers=lambda: 1)
+def test_a_planner_that_is_released_does_not_wait_for_a_broker_and_closes(broker: _Broker) -> None:
+    planner = planner_of()
     planner.plan({"t": {"0": 0}})
     assert broker.settings is not None
     assert broker.settings.stop_timeout == source._STOP_SECONDS
@@ -253,3 +267,10 @@ def test_a_planner_that_is_released_does_not_wait_for_a_broker_and_closes(
     assert broker.stop.is_set()
     planner.close()
     assert not broker.is_open
+
+
+def test_a_batch_of_large_records_is_short(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.end = 10_000
+    monkeypatch.setattr(source, "bytes_per_offset", lambda cluster, topic, positions: {0: 400_000.0})
+    planner = planner_of(1_000_000, most_bytes=100_000_000)
+    assert planner.plan({"t": {"0": 0}}) == {"t": {"0": 250}}

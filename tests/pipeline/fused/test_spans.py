@@ -6,8 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.pipeline.fused.mark import Mark, read_mark
-from penstock.pipeline.fused.spans import Span, admitted, grouped, spans_of
+from penstock.pipeline.fused.spans import (
+    ENOUGH,
+    Span,
+    admitted,
+    grouped,
+    spans_of,
+    task_count,
+    within_bytes,
+)
 
+RANGE = 5_000
+"""What a range weighs beside its offsets."""
 OFFSETS = st.dictionaries(st.integers(0, 7), st.integers(0, 10_000), max_size=8)
 
 
@@ -31,9 +41,44 @@ def test_ranges_are_shared_out_whole_and_evenly(sizes: list[int], groups: int) -
     spans = [Span(number, 0, size) for number, size in enumerate(sizes)]
     shares = grouped(spans, groups)
     assert sorted(span for share in shares for span in share) == sorted(spans)
-    loads = [sum(map(len, share)) for share in shares]
+    loads = [sum(len(span) + RANGE for span in share) for share in shares]
     assert len(shares) == min(groups, len(sizes))
-    assert not loads or max(loads) - min(loads) <= max(sizes)
+    assert not loads or max(loads) - min(loads) <= max(sizes) + RANGE
+
+
+@given(
+    sizes=st.lists(st.integers(1, 2_000_000), min_size=1, max_size=40),
+    slots=st.integers(1, 64),
+    most=st.none() | st.integers(1, 50),
+)
+def test_a_task_is_worth_its_cost_and_long_ranges_have_one_each(
+    sizes: list[int], slots: int, most: int | None
+) -> None:
+    spans = [Span(number, 0, size) for number, size in enumerate(sizes)]
+    count = task_count(spans, slots, most)
+    long = sum(size >= 5 * ENOUGH for size in sizes)
+    assert 1 <= count <= min(len(sizes), most or len(sizes))
+    assert count <= max(slots, long)
+    assert count >= min(long, most or long)
+    assert count <= max(1, long, -(-(sum(sizes) + RANGE * len(sizes)) // ENOUGH))
+
+
+@given(
+    start=OFFSETS,
+    grown=OFFSETS,
+    sizes=st.dictionaries(st.integers(0, 7), st.floats(1.0, 1e6)),
+    limit=st.integers(1, 10**9),
+)
+def test_a_batch_is_shortened_to_its_bytes_and_moves_every_partition(
+    start: dict[int, int], grown: dict[int, int], sizes: dict[int, float], limit: int
+) -> None:
+    end = {**start, **{part: start.get(part, 0) + many for part, many in grown.items()}}
+    found = within_bytes(start, end, sizes, limit)
+    before, after = spans_of(start, end), spans_of(start, found)
+    assert [span.partition for span in before] == [span.partition for span in after]
+    assert all(one.end >= other.end for one, other in zip(before, after, strict=True))
+    usual = sum(sizes.values()) / max(1, len(sizes))
+    assert sum((len(span) - 1) * sizes.get(span.partition, usual) for span in after) <= limit * 1.001
 
 
 def test_a_mark_goes_on_where_it_was_and_keeps_its_counts() -> None:

@@ -24,7 +24,7 @@ from penstock.errors import (
 )
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
-from penstock.pipeline.job import Job, JobOptions, Progress, Watcher, runner
+from penstock.pipeline.job import Job, JobOptions, Progress, Watcher, restarts, runner
 from penstock.pipeline.job.failure import failure
 
 Make = Callable[..., Any]
@@ -42,8 +42,11 @@ class Notes(Watcher):
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job of one source, whose queries are played by `outcomes`."""
-    monkeypatch.setattr(runner, "_LONGEST_PAUSE", 0.0)
-    made = Job(SimpleNamespace(), JobOptions())  # type: ignore[arg-type]
+    monkeypatch.setattr(restarts, "LONGEST_WORKER_PAUSE", 0.0)
+    monkeypatch.setattr(restarts, "LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(runner, "_TURN", 0.001)
+    monkeypatch.setattr(runner, "_LOOK_SECONDS", 0.0)
+    made = Job(SimpleNamespace(trigger=0.0), JobOptions())  # type: ignore[arg-type]
     prepared = SimpleNamespace(
         source=SimpleNamespace(connections={}),
         stage=None,
@@ -69,7 +72,7 @@ def played(job: Job, monkeypatch: pytest.MonkeyPatch, outcomes: list[Any]) -> li
             return False
         return bool(found)
 
-    def start(spark: Any, prepared: Any, options: Any) -> Any:
+    def start(spark: Any, prepared: Any, options: Any, watches: Any) -> Any:
         started.append(prepared)
         return SimpleNamespace(run_id=str(len(started)), is_active=False)
 
@@ -83,6 +86,21 @@ def played(job: Job, monkeypatch: pytest.MonkeyPatch, outcomes: list[Any]) -> li
     return watcher.notes
 
 
+def notes_of(job: Job) -> list[str]:
+    (watcher,) = (each for each in job._watchers if isinstance(each, Notes))
+    return watcher.notes
+
+
+class Stopper(Watcher):
+    """Asks for the end when anything is noted."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def note(self, text: str) -> None:
+        self._job.stop()
+
+
 def late() -> PySparkException:
     return PySparkException(LATE)
 
@@ -92,19 +110,19 @@ def test_a_query_whose_worker_comes_up_too_slowly_is_started_again(
 ) -> None:
     notes = played(job, monkeypatch, [late(), late()])
     assert notes[-1] == "3 starts"
-    assert [note for note in notes if "did not start in time; trying again" in note] == notes[:2]
+    assert [note for note in notes if "did not start in time; failure" in note] == notes[:2]
 
 
 def test_it_is_given_up_in_the_end(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(JobFailed, match="did not start in time, again and again"):
+    with pytest.raises(JobFailed, match="did not start in time"):
         played(job, monkeypatch, [late() for _ in range(20)])
-    assert job._late["s"] == runner._MOST_STARTS + 1
+    assert notes_of(job)[-1] == f"{restarts.MOST_WORKER_FAILURES} starts"
 
 
 def test_only_failures_in_a_row_count(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = Progress(source="s", batch=1, counts={"n_in": 1}, seconds=0.1, lag=0, lost=0)
-    rounds = [each for _ in range(runner._MOST_STARTS) for each in (late(), late(), batch)]
-    assert played(job, monkeypatch, rounds)[-1] == f"{2 * runner._MOST_STARTS + 1} starts"
+    rounds = [each for _ in range(restarts.MOST_WORKER_FAILURES) for each in (late(), late(), batch)]
+    assert played(job, monkeypatch, rounds)[-1] == f"{2 * restarts.MOST_WORKER_FAILURES + 1} starts"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +157,7 @@ def away() -> PySparkException:
 def test_a_job_without_an_end_goes_on_for_as_long_as_a_cluster_is_away(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_AWAY_PAUSE", 0.0)
+    monkeypatch.setattr(restarts, "AWAY_PAUSE", 0.0)
     notes = played(job, monkeypatch, [away() for _ in range(20)])
     assert notes[-1] == "21 starts"
     # Said once, however often it is tried.
@@ -153,14 +171,88 @@ def test_a_source_whose_cluster_is_away_does_not_keep_a_job_alive_that_has_faile
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job._prepared["t"] = job._prepared["s"]
-    monkeypatch.setattr(runner, "_AWAY_PAUSE", 0.0)
+    monkeypatch.setattr(restarts, "AWAY_PAUSE", 10.0)
     monkeypatch.setattr(runner, "finish", lambda query: False)
-    # The first round ends the first source for good; the second one is away, again and again.
+    # One source is away; when the other fails, none goes on.
+    with pytest.raises(JobFailed, match="2 sources have failed") as failed:
+        played(job, monkeypatch, [away(), PySparkException("something else")])
+    assert "t: the job stopped" in str(failed.value)
+    assert "s: a cluster did not answer in time" in str(failed.value)
+    assert notes_of(job)[-1] == "2 starts"
+
+
+class Sources:
+    """Queries of several sources, each with its own outcomes; those without any go on until the end."""
+
+    def __init__(self, job: Job, monkeypatch: pytest.MonkeyPatch, outcomes: dict[str, list[Any]]) -> None:
+        self.started: list[str] = []
+        for name in outcomes:
+            job._prepared[name] = SimpleNamespace(  # type: ignore[assignment]
+                name=name, source=SimpleNamespace(connections={}), schemas=job._prepared["s"].schemas
+            )
+            job.totals[name] = runner.Totals()
+        self.notes = Notes()
+        job.watch(self.notes)
+        job._prepared.pop("s", None) if "s" not in outcomes else None
+        finished: set[str] = set()
+
+        def start(spark: Any, prepared: Any, options: Any, watches: Any) -> Any:
+            self.started.append(prepared.name)
+            return SimpleNamespace(run_id=f"{len(self.started)}", is_active=False, name=prepared.name)
+
+        def ended(query: Any, seconds: float) -> bool:
+            left = outcomes[query.name]
+            if not left:
+                return query.run_id in finished
+            found = left.pop(0)
+            if isinstance(found, Exception):
+                raise found
+            return bool(found)
+
+        monkeypatch.setattr(runner, "ended", ended)
+        monkeypatch.setattr(runner, "start_query", start)
+        monkeypatch.setattr(runner, "finish", lambda query: finished.add(query.run_id) or True)
+        monkeypatch.setattr(runner, "_LAST_WORDS", 0.0)
+
+
+def broken() -> PySparkException:
+    return PySparkException("something else")
+
+
+def test_a_source_that_fails_is_started_again_while_others_go_on(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.options = JobOptions(max_failures=4, trigger=0.0)
+    job._restarts = restarts.Restarts(job._note, max_failures=4, has_end=False)
+    played = Sources(job, monkeypatch, {"s": [broken() for _ in range(9)], "good": []})
     with pytest.raises(JobFailed, match="the job stopped"):
-        played(job, monkeypatch, [PySparkException("something else"), *(away() for _ in range(20))])
-    (watcher,) = job._watchers
-    assert isinstance(watcher, Notes)
-    assert watcher.notes[-1] == "2 starts"
+        job._run(None)  # type: ignore[arg-type]
+    assert played.started == ["s", "good", "s", "s", "s"]
+    assert [note.partition("; ")[2] for note in played.notes.notes] == [
+        f"failure {number} of 4, starting it again in 0 s" for number in (1, 2, 3)
+    ]
+
+
+def test_a_source_that_fails_in_a_run_with_an_end_does_not_end_the_others(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.options = JobOptions(once=True, trigger=0.0)
+    job._restarts = restarts.Restarts(job._note, max_failures=4, has_end=True)
+    played = Sources(job, monkeypatch, {"s": [broken()], "good": [False, False, False, True]})
+    with pytest.raises(JobFailed, match="the job stopped"):
+        job._run(None)  # type: ignore[arg-type]
+    assert played.started == ["s", "good"]
+    assert played.notes.notes == ["s: the job stopped; the other sources go on"]
+
+
+def test_pauses_between_failures_grow_and_are_bounded() -> None:
+    notes: list[str] = []
+    made = restarts.Restarts(notes.append, max_failures=0, has_end=False)
+    pauses = [made.next_start("s", JobFailed("x"), others_go_on=True) for _ in range(9)]
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    made.worked("s")
+    assert notes[-1].startswith("s: writes again after")
+    assert made.next_start("s", JobFailed("x"), others_go_on=True) == 1
 
 
 def without_topic() -> PySparkException:
@@ -172,7 +264,7 @@ def without_topic() -> PySparkException:
 def test_a_producer_that_knows_no_topic_because_a_cluster_was_away_does_not_end_a_job(
     job: Job, monkeypatch: pytest.MonkeyPatch, found: Exception | None
 ) -> None:
-    monkeypatch.setattr(runner, "_AWAY_PAUSE", 0.0)
+    monkeypatch.setattr(restarts, "AWAY_PAUSE", 0.0)
     monkeypatch.setattr(runner, "survey", lambda *_: raised(found))
     notes = played(job, monkeypatch, [without_topic()])
     assert notes == ["s: a cluster did not answer in time; trying again until it does", "2 starts"]
@@ -216,7 +308,7 @@ def test_a_job_without_an_end_goes_on_for_as_long_as_the_registry_is_away(
         return next(answers)(text)
 
     job._prepared["s"].schemas.learn = learn  # type: ignore[method-assign]
-    monkeypatch.setattr(runner, "_AWAY_PAUSE", 0.0)
+    monkeypatch.setattr(restarts, "AWAY_PAUSE", 0.0)
     monkeypatch.setattr(runner, "refreshed", lambda prepared, pipeline: prepared)
     batch = Progress(source="s", batch=1, counts={"n_in": 1}, seconds=0.1, lag=0, lost=0)
     unknown = [PySparkException("UnknownSchemas") for _ in range(3)]
@@ -257,7 +349,7 @@ def test_a_job_that_is_asked_to_end_while_a_cluster_is_away_has_not_failed(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "finish", lambda query: True)
-    monkeypatch.setattr(job._stop, "wait", lambda seconds: job.stop() or True)
+    job.watch(Stopper(job))
     assert played(job, monkeypatch, [away()])[-1] == "1 starts"
 
 
@@ -281,35 +373,38 @@ def test_a_source_that_does_not_get_on_is_named_with_its_reason(
 
 
 def test_a_start_that_fails_so_is_tried_again_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes: list[Any] = [late(), late(), "query"]
+    outcomes: list[Any] = [late(), late(), SimpleNamespace(run_id="1", is_active=False)]
 
-    def start(spark: Any, prepared: Any, options: Any) -> Any:
+    def start(spark: Any, prepared: Any, options: Any, watches: Any) -> Any:
         found = outcomes.pop(0)
         if isinstance(found, Exception):
             raise found
         return found
 
     monkeypatch.setattr(runner, "start_query", start)
-    assert job._start(None, "s") == "query"  # type: ignore[arg-type, comparison-overlap]
+    monkeypatch.setattr(runner, "ended", lambda query, seconds: True)
+    monkeypatch.setattr(runner, "_LAST_WORDS", 0.0)
+    job._run(None)  # type: ignore[arg-type]
+    assert not outcomes
     outcomes[:] = [PySparkException("nonsense")]
-    with pytest.raises(PySparkException, match="nonsense"):
-        job._start(None, "s")  # type: ignore[arg-type]
+    with pytest.raises(JobFailed, match="the job stopped") as failed:
+        job._run(None)  # type: ignore[arg-type]
+    assert failed.value.why == "nonsense"
 
 
 def test_a_job_that_is_asked_to_end_waits_for_nobody(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that is late by then is no failure: nobody needs it any more."""
     job.stop()
     monkeypatch.setattr(runner, "finish", lambda query: True)
-    assert played(job, monkeypatch, [late()])[-1] == "1 starts"
+    assert played(job, monkeypatch, [late()])[-1] == "0 starts"
 
 
 def test_a_job_that_is_asked_to_end_in_the_pause_has_not_failed(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "finish", lambda query: True)
-    monkeypatch.setattr(job._stop, "wait", lambda seconds: job.stop() or True)
+    job.watch(Stopper(job))
     notes = played(job, monkeypatch, [late()])
-    assert "trying again, 1 of" in notes[0]
+    assert "failure 1 of" in notes[0]
     assert notes[-1] == "1 starts"
 
 
@@ -321,7 +416,7 @@ def test_a_job_that_is_asked_to_end_while_a_start_is_late_has_not_failed(
     started: list[Any] = []
     outcomes, most = list(before), 2 * len(before)
 
-    def start(spark: Any, prepared: Any, options: Any) -> Any:
+    def start(spark: Any, prepared: Any, options: Any, watches: Any) -> Any:
         if len(started) == most:
             job.stop()
             raise late()

@@ -18,7 +18,7 @@ from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.record import KafkaRecord
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def record(number: int) -> KafkaRecord:
@@ -44,6 +44,7 @@ def until(channel: str, shop: Any, count: int, running: Any, seconds: float) -> 
         threading.Event().wait(0.5)
 
 
+@pytest.mark.soak
 def test_a_broker_that_is_away_stalls_only_the_source_that_needs_it(
     project: Callable[..., Any], kafka: Kafka, mortal_kafka: Kafka
 ) -> None:
@@ -70,3 +71,55 @@ def test_a_broker_that_is_away_stalls_only_the_source_that_needs_it(
     running.process.send_signal(signal.SIGTERM)
     assert running.ended() == 0, running.told()
     assert sorted(ids(shop.read("out2"))) == sorted(ids(records))
+
+
+def many_sources(project: Callable[..., Any], count: int) -> Any:
+    """A project with so many topics and as many targets, each with a route of its own."""
+    numbers = range(count)
+    shop = project(places={f"{kind}{number}": "kafka" for number in numbers for kind in ("in", "out")})
+    shop.create(partitions=1)
+    shop.write(
+        routes={
+            f"r{number}": {
+                "receive": f"receive-in{number}",
+                "send": f"send-out{number}",
+                "delivery": {"deadLetterSink": "dead"},
+            }
+            for number in numbers
+        }
+    )
+    contract = json.loads((shop.folder / "asyncapi.yaml").read_text())
+    for number in numbers:
+        channel = {"$ref": f"#/channels/in{number}"}
+        contract["operations"][f"receive-in{number}"] = {"action": "receive", "channel": channel}
+    (shop.folder / "asyncapi.yaml").write_text(json.dumps(contract))
+    return shop
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(50, marks=pytest.mark.soak)])
+def test_a_topic_that_is_deleted_stops_only_its_source(
+    project: Callable[..., Any], kafka: Kafka, count: int
+) -> None:
+    """50 routes read 50 topics and write to 50 others."""
+    shop = many_sources(project, count)
+
+    def send(numbers: range) -> None:
+        topics = [shop.topic(f"in{number}") for number in range(count)]
+        each = [replace(record(number), topic=topic) for topic in topics for number in numbers]
+        publish(kafka.client_options(), each)
+
+    send(range(5))
+    words = ("--engine", "fused", "--broker-timeout", "5", "--max-failures", "0")
+    running = shop.spawn("run", *words, "-o", "json")
+    for number in range(count):
+        until(f"out{number}", shop, 5, running, seconds=400)
+    gone = shop.topic("in0")
+    shop.admin().delete_topic(gone)
+    running.until(rf"kafka-{gone}: a topic is not there any more; failure 2, starting it again", seconds=200)
+    others = [replace(record(5), topic=shop.topic(f"in{number}")) for number in range(1, count)]
+    publish(kafka.client_options(), others)
+    for number in range(1, count):
+        until(f"out{number}", shop, 6, running, seconds=200)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.ended() == 0, running.told()
+    assert ids(shop.read(f"out{count - 1}")) == [f"e-{number}" for number in range(6)]

@@ -104,6 +104,11 @@ class Cluster:
         layout = None if refresh else self._topics.get(topic)
         return (layout or self._layout(topic)).partitions
 
+    def known_partitions(self, topic: str) -> int:
+        """Count the partitions of a topic as it was last heard of; 0 if it was not."""
+        layout = self._topics.get(topic)
+        return 0 if layout is None else layout.partitions
+
     def leader(self, topic: str, partition: int) -> Leader:
         """Give the leader as it was last heard of; KafkaRefused (retriable) while there is none."""
         layout = self._topics.get(topic) or self._layout(topic)

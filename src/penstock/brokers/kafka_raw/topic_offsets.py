@@ -10,10 +10,11 @@ from penstock.brokers.kafka_raw.calls import LIST_OFFSETS
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.metadata import Leader
 from penstock.brokers.kafka_raw.refusal import check
-from penstock.errors import WireError
+from penstock.errors import KafkaRefused, Unreachable, WireError
+from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.kafka.primitives import CLASSIC
 
-__all__ = ["EARLIEST", "LATEST", "at_time", "earliest", "latest", "list_offsets"]
+__all__ = ["EARLIEST", "LATEST", "at_time", "earliest", "latest", "latest_of_topics", "list_offsets"]
 
 LATEST, EARLIEST = -1, -2
 """Timestamps of ListOffsets that stand for the ends."""
@@ -30,6 +31,32 @@ def earliest(cluster: Cluster, topic: str) -> dict[int, int]:
 def latest(cluster: Cluster, topic: str, *, read_committed: bool = False) -> dict[int, int]:
     """Give where each partition ends: the high watermark, or where the first open transaction begins."""
     return list_offsets(cluster, topic, LATEST, read_committed=read_committed)
+
+
+def latest_of_topics(cluster: Cluster, topics: Collection[str]) -> dict[str, dict[int, int]]:
+    """Return where each partition of many topics ends for readers of committed records; asked once.
+
+    One request goes to each leader. A topic is left out if any of its partitions has no leader, an error, or
+    a leader that does not answer; nothing is refreshed here.
+    """
+    nodes: dict[int, dict[str, dict[int, Leader]]] = {}
+    for topic in topics:
+        for partition in range(cluster.known_partitions(topic)):
+            try:
+                leader = cluster.leader(topic, partition)
+            except KafkaRefused:
+                continue
+            nodes.setdefault(leader.node, {}).setdefault(topic, {})[partition] = leader
+    found: dict[str, dict[int, int]] = {}
+    for node, leaders in nodes.items():
+        try:
+            answers = cluster.ask(node, LIST_OFFSETS, _many(leaders, LATEST, True), _read_rows)
+        except Unreachable:
+            continue
+        for topic, rows in answers.items():
+            good = {number: offset for number, code, offset in rows if code == ErrorCode.NONE}
+            found.setdefault(topic, {}).update(good)
+    return {topic: ends for topic, ends in found.items() if len(ends) == cluster.known_partitions(topic)}
 
 
 def at_time(cluster: Cluster, topic: str, time_ms: int) -> dict[int, int]:
@@ -72,20 +99,35 @@ def _by_leader(cluster: Cluster, topic: str, partitions: set[int]) -> dict[int, 
 
 
 def _request(topic: str, leaders: Mapping[int, Leader], timestamp: int, committed: bool) -> list[bytes]:
-    head = struct.pack(">ib", _NO_REPLICA, committed) + CLASSIC.length(1) + CLASSIC.string(topic)
-    rows = [struct.pack(">iiq", number, leader.epoch, timestamp) for number, leader in leaders.items()]
-    return [head, CLASSIC.length(len(rows)), *rows]
+    return _many({topic: leaders}, timestamp, committed)
+
+
+def _many(topics: Mapping[str, Mapping[int, Leader]], timestamp: int, committed: bool) -> list[bytes]:
+    body = [struct.pack(">ib", _NO_REPLICA, committed) + CLASSIC.length(len(topics))]
+    for topic, leaders in topics.items():
+        body.append(CLASSIC.string(topic) + CLASSIC.length(len(leaders)))
+        body += (struct.pack(">iiq", number, leader.epoch, timestamp) for number, leader in leaders.items())
+    return body
 
 
 _PARTITION = struct.Struct(">ihqqi")
 
 
 def _read(answer: Answer) -> dict[int, int]:
-    def topic() -> list[tuple[int, int]]:
+    found: dict[int, int] = {}
+    for topic, rows in _read_rows(answer).items():
+        for number, code, offset in rows:
+            check(code, "the offsets of a partition are not told", where=f"{topic}-{number}")
+            found[number] = offset
+    return found
+
+
+def _read_rows(answer: Answer) -> dict[str, list[tuple[int, int, int]]]:
+    """Read partition, error code and offset of all partitions, by topic."""
+
+    def topic() -> tuple[str, list[tuple[int, int, int]]]:
         name = answer.string()
         rows = answer.array(lambda: _PARTITION.unpack(answer.take(_PARTITION.size)))
-        for number, code, *_ in rows:
-            check(code, "the offsets of a partition are not told", where=f"{name}-{number}")
-        return [(number, offset) for number, _, _, offset, _ in rows]
+        return name, [(number, code, offset) for number, code, _, offset, _ in rows]
 
-    return {number: offset for rows in answer.array(topic) for number, offset in rows}
+    return dict(answer.array(topic))

@@ -15,13 +15,15 @@ from typing import Any, Final
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.cluster import Cluster
+from penstock.brokers.kafka_raw.first_batches import bytes_per_offset
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.brokers.kafka_raw.topic_offsets import latest
 from penstock.errors import JobFailed
+from penstock.pipeline.fused.end_watch import EndWatch, is_behind
 from penstock.pipeline.fused.same_topic import refuse_other_topic
-from penstock.pipeline.fused.spans import Span, admitted, grouped, spans_of
+from penstock.pipeline.fused.spans import Span, admitted, grouped, spans_of, task_count, within_bytes
 
-__all__ = ["Planner"]
+__all__ = ["BatchLimits", "Planner"]
 
 _GROWTH: Final = 10.0
 """How often it is asked whether the topic has more partitions."""
@@ -31,21 +33,35 @@ SHRUNK_SECONDS: Final = 60.0
 
 _Json = dict[str, dict[str, int]]
 
-
-_SHORTEST_PAUSE: Final = 0.01
-_LONGEST_PAUSE: Final = 0.25
-"""Seconds between two questions whether records have come; longer and longer while none do."""
-
 _LONGEST_WAIT: Final = 10.0
 """Seconds after which Spark hears that nothing has come, so that it can tell that the query is idle."""
+_OWN_PAUSE: Final = 0.25
+"""Seconds between two questions where the shared one does not tell the end of this topic."""
 
 _STOP_SECONDS: Final = 2.0
 """For a broker that is away, from when the end was asked for."""
 
+_WORTH_LOOKING: Final = 500
+"""Offsets of a batch whose bytes are looked at before it is planned; fewer are small whatever they hold."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchLimits:
+    """What bounds a batch of Spark and its tasks; callables are asked anew for each batch."""
+
+    offsets: Callable[[], int]
+    """Offsets of one batch at most."""
+    bytes: int
+    """Bytes of one batch, about: they are estimated by the first records of each partition."""
+    slots: Callable[[], int]
+    """How many tasks can run at the same time."""
+    tasks: int | None = None
+    """Tasks of one batch at most."""
+
 
 @dataclass(slots=True)
 class Planner:
-    """Says where a topic ends, over a connection that stays open.
+    """Plans the batches of a topic: where each ends, and which task does which ranges of it.
 
     Spark's threads call it, one call at a time; `release` may be called by any other.
     """
@@ -54,14 +70,16 @@ class Planner:
     topic: str
     begin: Offsets
     """Where the query began: Spark does not note it before its first batch is done."""
-    limit: int
-    """Offsets of one batch at most."""
-    workers: Callable[[], int]
-    """Into how many parts a batch is shared out, asked for each batch."""
+    limits: BatchLimits
+    watch: EndWatch
     topic_id: str | None = None
     """The id of the topic that the offsets are of; None if the cluster has no ids."""
+    waits: bool = True
+    """Whether `plan` waits for records; not where Spark asks at the times of a trigger."""
     idle_at: float = 0.0
     """When the topic last had nothing new; 0 if it never had."""
+    asked_at: float = 0.0
+    """When the cluster last told the end of the topic."""
     _released: Event = field(default_factory=Event)
     _target: Offsets | None = None
     _known: Offsets | None = None
@@ -72,6 +90,16 @@ class Planner:
     _looked: float = 0.0
     _short_since: float | None = None
     _short_looked: float = 0.0
+
+    @property
+    def limit(self) -> int:
+        """Offsets of a batch at most, as Spark's admission control counts them."""
+        return self.limits.offsets()
+
+    @property
+    def known_end(self) -> Offsets | None:
+        """The end of the topic as it was told last."""
+        return self._known
 
     def start(self) -> _Json:
         """Give where the first batch begins."""
@@ -88,6 +116,7 @@ class Planner:
     def release(self) -> None:
         """Do not wait any more: the end was asked for."""
         self._released.set()
+        self.watch.wake()
 
     def plan(self, start: _Json) -> _Json:
         """Say where the next batch ends.
@@ -96,7 +125,7 @@ class Planner:
         wait as the duration of the batch. It asks again at once.
         """
         begin, latest = self._read(start), self._latest()
-        has_more = self._is_behind(begin, latest)
+        has_more = is_behind(begin, latest)
         if has_more or self._has_shrunk(begin, latest):
             # A batch that is planned on the offsets of another topic would skip records. An idle query, which
             # asks several times a second, asks only for the end.
@@ -104,21 +133,34 @@ class Planner:
         if not has_more and self._target is None:
             self._wait(begin)
             return start
-        return self._json(admitted(begin, latest, self.limit))
+        end = admitted(begin, latest, self.limits.offsets())
+        if sum(map(len, spans := spans_of(begin, end))) >= _WORTH_LOOKING:
+            sizes = bytes_per_offset(self._open(), self.topic, {span.partition: span.start for span in spans})
+            end = within_bytes(begin, end, sizes, self.limits.bytes)
+        return self._json(end)
 
     def _wait(self, begin: Offsets) -> None:
         """Wait until something has come, for a while."""
         now = self.idle_at = monotonic()
-        end, pause = now + _LONGEST_WAIT, _SHORTEST_PAUSE
-        while now < end and not self._released.wait(pause):
-            if self._is_behind(begin, self._latest()):
-                self._just_came = True
+        end = now + _LONGEST_WAIT
+        while self.waits and now < end and not self._released.is_set():
+            found = self.watch.wait(
+                self.topic, begin, end - now, released=self._released, asked=self._nothing_came
+            )
+            if found is not None:
+                self._known, self._just_came = found, True
+                self.asked_at = monotonic()
                 return
-            now = self.idle_at = monotonic()
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            now = monotonic()
+            if now < end and not self._released.wait(_OWN_PAUSE):
+                # The shared question could not tell: a broker is away, or the topic is.
+                if is_behind(begin, self._latest()):
+                    self._just_came = True
+                    return
+                now = self.idle_at = monotonic()
 
-    def _is_behind(self, begin: Offsets, latest: Offsets) -> bool:
-        return any(last > begin.get(part, 0) for part, last in latest.items())
+    def _nothing_came(self) -> None:
+        self.idle_at = self.asked_at = monotonic()
 
     def _has_shrunk(self, begin: Offsets, latest: Offsets) -> bool:
         """Tell whether the topic ends before the next batch begins, at most once a second.
@@ -147,8 +189,9 @@ class Planner:
         return False
 
     def shares(self, start: _Json, end: _Json) -> list[Sequence[Span]]:
-        """Share a batch out."""
-        return grouped(spans_of(self._read(start), self._read(end)), max(1, self.workers()))
+        """Divide a batch into tasks."""
+        spans = spans_of(self._read(start), self._read(end))
+        return grouped(spans, task_count(spans, self.limits.slots(), self.limits.tasks))
 
     def close(self) -> None:
         """Close the connection."""
@@ -167,6 +210,7 @@ class Planner:
             self._looked = now
             cluster.partitions(self.topic, refresh=True)
         self._known = latest(cluster, self.topic, read_committed=True)
+        self.asked_at = monotonic()
         return self._known
 
     def _open(self) -> Cluster:

@@ -1,16 +1,26 @@
-"""Ranges of offsets: how much of a topic one batch takes, and who works on which part of it.
+"""Ranges of offsets: how much of a topic one batch takes, and which task works on which part of it.
 
 Nothing here knows Spark or a socket, and nothing imports a kernel: the planner on the driver uses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.brokers.kafka_offsets import Offsets
 
-__all__ = ["Span", "admitted", "grouped", "spans_of"]
+__all__ = ["ENOUGH", "Span", "admitted", "grouped", "spans_of", "task_count", "within_bytes"]
+
+ENOUGH: Final = 50_000
+"""Offsets for which a task of its own pays: Spark spends as much CPU on one task as routing them takes."""
+
+_ALONE: Final = 5 * ENOUGH
+"""Offsets of a range that has a task of its own even where slots are rare."""
+
+_PER_RANGE: Final = 5_000
+"""Offsets that cost as much as the transaction of a range."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,6 +55,25 @@ def admitted(start: Offsets, latest: Offsets, limit: int | None) -> Offsets:
     return {**start, **{part: start.get(part, 0) + share for part, share in shares.items()}}
 
 
+def within_bytes(start: Offsets, end: Offsets, sizes: Mapping[int, float], limit: int) -> Offsets:
+    """Shorten a batch to about `limit` bytes, by the bytes of an offset of each partition as far as known.
+
+    Every partition keeps its part, and at least one offset. Partitions of unknown size count as the others.
+
+    >>> within_bytes({0: 0, 1: 0}, {0: 300, 1: 100}, {0: 10.0}, 2000)
+    {0: 150, 1: 50}
+    """
+    if not sizes:
+        return end
+    usual = sum(sizes.values()) / len(sizes)
+    spans = spans_of(start, end)
+    total = sum(len(span) * sizes.get(span.partition, usual) for span in spans)
+    if total <= limit:
+        return end
+    kept = {span.partition: max(1, int(len(span) * limit / total)) for span in spans}
+    return {**end, **{part: start.get(part, 0) + many for part, many in kept.items()}}
+
+
 def spans_of(start: Offsets, end: Offsets) -> tuple[Span, ...]:
     """Give what lies between two positions, one range a partition; empty ones are left out.
 
@@ -55,15 +84,32 @@ def spans_of(start: Offsets, end: Offsets) -> tuple[Span, ...]:
     return tuple(span for span in found if span.end > span.start)
 
 
-def grouped(spans: Iterable[Span], groups: int) -> list[Sequence[Span]]:
-    """Share ranges out to so many workers, the longest first, each to whom has the least.
+def task_count(spans: Sequence[Span], slots: int, most: int | None = None) -> int:
+    """Choose into how many tasks a batch is divided, for so many `slots` and `most` tasks.
 
-    A range is never split: its order, its transaction and its mark belong to one worker.
+    As many as there are slots, but none with less than `ENOUGH` to do. A range that is several times as long
+    is a task of its own also where slots are rare: Spark gives it to whichever executor is free by then, and
+    be it one that has just come.
+
+    >>> few, many = [Span(part, 0, 10) for part in range(12)], [Span(part, 0, 60_000) for part in range(12)]
+    >>> task_count(few, 4), task_count(many, 4), task_count(many, 40), task_count(many, 40, most=3)
+    (2, 4, 12, 3)
+    """
+    weight = sum(len(span) + _PER_RANGE for span in spans)
+    long = sum(len(span) >= _ALONE for span in spans)
+    wanted = max(min(slots, -(-weight // ENOUGH)), long, 1)
+    return min(wanted, max(1, len(spans)), most or wanted)
+
+
+def grouped(spans: Iterable[Span], groups: int) -> list[Sequence[Span]]:
+    """Divide ranges among so many tasks, the longest first, each to the one that has the least.
+
+    A range is never split: its order, its transaction and its mark belong to one task.
 
     >>> [[len(span) for span in group] for group in grouped([Span(0, 0, 5), Span(1, 0, 9), Span(2, 0, 3)], 2)]
     [[9], [5, 3]]
     """
     parts: list[list[Span]] = [[] for _ in range(groups)]
     for span in sorted(spans, key=len, reverse=True):
-        min(parts, key=lambda part: sum(map(len, part))).append(span)
+        min(parts, key=lambda part: sum(len(each) + _PER_RANGE for each in part)).append(span)
     return [part for part in parts if part]

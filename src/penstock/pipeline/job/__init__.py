@@ -2,7 +2,13 @@
 
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.job.choice import LOOP
-from penstock.pipeline.job.options import IDLE_SECONDS, MAX_OFFSETS_PER_TRIGGER, JobOptions
+from penstock.pipeline.job.options import (
+    IDLE_SECONDS,
+    MAX_BYTES_PER_TRIGGER,
+    MAX_FAILURES,
+    MAX_OFFSETS_PER_TRIGGER,
+    JobOptions,
+)
 from penstock.pipeline.job.progress import Progress
 from penstock.pipeline.job.runner import Job, Planned, Totals
 from penstock.pipeline.job.sinks import Delivery, delivery_of
@@ -10,6 +16,8 @@ from penstock.pipeline.job.watcher import Watcher
 
 __all__ = [
     "IDLE_SECONDS",
+    "MAX_BYTES_PER_TRIGGER",
+    "MAX_FAILURES",
     "MAX_OFFSETS_PER_TRIGGER",
     "Delivery",
     "Job",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -10,13 +11,25 @@ from penstock.config import MASK, Secret
 from penstock.contract.credentials import Client, Connection, options
 from penstock.errors import JobFailed
 
-__all__ = ["as_away", "failure", "is_away", "is_late_worker", "may_be_away"]
+__all__ = ["as_away", "failure", "is_away", "is_worker_failure", "java_ended", "may_be_away"]
 
 _MOST_TEXT: Final = 2000
+
+_OUT_OF_MEMORY: Final = (3, 52)
+"""Exit codes of Java after an OutOfMemoryError: by its own option, and by Spark (SparkExitCode.OOM)."""
+_BY_SIGNAL: Final = 128
+"""What a shell adds to the number of a signal."""
 
 _LATE: Final = r"failed to connect back|waiting for the Python worker to connect back"
 """Spark gives a Python process that it starts ten seconds, and has no setting for it."""
 
+_LATE_WORKER: Final = "a Python worker of Spark did not start in time"
+_DEAD_WORKER: Final = "a Python worker of Spark was killed"
+_JAVA_MEMORY: Final = "Spark's Java had not enough memory"
+_NEXT_MEMORY: Final = (
+    "give it more: spark.driver.memory for a job on this machine, spark.executor.memory on a cluster; then "
+    "run again: the checkpoint knows where to go on"
+)
 _AWAY: Final = "a cluster did not answer in time"
 _REFUSED: Final = "a cluster did not accept our credentials"
 _NEXT_AWAY: Final = "start it, then run again: the checkpoint knows where to go on; penstock doctor"
@@ -68,8 +81,37 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     ),
     (
         _LATE,
-        "a Python worker of Spark did not start in time, again and again",
+        _LATE_WORKER,
         "run again when the machine has less to do: the checkpoint knows where to go on",
+    ),
+    (
+        r"Python worker exited unexpectedly|Python worker.{0,80}(?:killed|crashed)",
+        _DEAD_WORKER,
+        "if memory was short, give the machine more, or on a cluster raise spark.executor.memoryOverhead, "
+        "which Python's memory counts against; then run again: the checkpoint knows where to go on",
+    ),
+    (
+        r"OutOfMemoryError",
+        _JAVA_MEMORY,
+        _NEXT_MEMORY,
+    ),
+    (
+        r"[Cc]ontainer (?:killed|from a bad node|marked as failed|.{0,40}exited)|possible container OOM"
+        r"|containers exceeding thresholds|[Ee]xit(?:ed with)? (?:code|status):? ?(?:137|143)",
+        "the cluster manager ended the container of an executor",
+        "raise spark.executor.memoryOverhead if it was for its memory (Java beside its heap, and all Python "
+        "workers), else see the manager's log of that container; then run again: the checkpoint knows where "
+        "to go on",
+    ),
+    (
+        r"ExecutorLostFailure|Executor heartbeat timed out|[Ee]xecutor .{0,40}lost",
+        "executors were lost, again and again",
+        "see the log of the executor on its machine; then run again: the checkpoint knows where to go on",
+    ),
+    (
+        r"SparkContext (?:was|has been) (?:shut down|stopped|shutdown)|stopped SparkContext",
+        "Spark was stopped while the job ran",
+        "run again: the checkpoint knows where to go on",
     ),
     (
         r"TimeoutException|DisconnectException|NetworkException|errors\.Unreachable",
@@ -82,9 +124,9 @@ _NOISE: Final = re.compile(r"\s|Driver stacktrace|JVM stacktrace|===|Traceback|S
 """Frames and the code in them are indented, in Java and in Python."""
 
 
-def is_late_worker(exc: Exception) -> bool:
-    """Say whether a query failed only because a Python process came up too slowly, as on a busy machine."""
-    return re.search(_LATE, str(exc)) is not None
+def is_worker_failure(failed: JobFailed) -> bool:
+    """Return whether a query failed because a Python worker died or came up too slowly."""
+    return failed.what in (_LATE_WORKER, _DEAD_WORKER)
 
 
 def is_away(failed: JobFailed, connections: Mapping[str, Connection]) -> bool:
@@ -116,6 +158,29 @@ def failure(exc: Exception, name: str, connections: Mapping[str, Connection]) ->
     text = _masked(str(exc), connections)
     found = next(((what, to_do) for pattern, what, to_do in _CAUSES if re.search(pattern, text)), _DEFAULT)
     return JobFailed(found[0], where=name, why=_shortened(text), next=found[1])
+
+
+def java_ended(code: int | None) -> JobFailed:
+    """Say why Spark's Java process has ended, by its exit code; None if that is not known.
+
+    >>> java_ended(-9).what, java_ended(52).what
+    ("Spark's Java process was killed by SIGKILL", "Spark's Java had not enough memory")
+    """
+    again = "run again: the checkpoint knows where to go on"
+    if code in _OUT_OF_MEMORY:
+        return JobFailed(_JAVA_MEMORY, why=f"It ended with exit code {code}.", next=_NEXT_MEMORY)
+    number = 0 if code is None else -code if code < 0 else code - _BY_SIGNAL
+    if number not in signal.valid_signals():
+        why = "It ended by itself." if code is None else f"It ended with exit code {code}."
+        return JobFailed("Spark's Java process has ended", why=why, next=again)
+    name = signal.Signals(number).name
+    why = "Somebody has sent the signal: a person, a service manager or a supervisor of this machine."
+    if number == signal.SIGKILL:
+        why = "Linux does so when the machine or the container has no memory left; a person may do so, too."
+        again = (
+            f"look for 'Out of memory' in the log of the kernel or the container, and give more; then {again}"
+        )
+    return JobFailed(f"Spark's Java process was killed by {name}", why=why, next=again)
 
 
 def _masked(text: str, connections: Mapping[str, Connection]) -> str:

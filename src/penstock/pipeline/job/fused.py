@@ -14,12 +14,14 @@ from penstock.brokers.kafka_raw.settings import Settings
 from penstock.contract.credentials import Client, options, reveal
 from penstock.errors import PipelineError
 from penstock.pipeline.assembly import Source
+from penstock.pipeline.fused.end_watch import EndWatch
 from penstock.pipeline.fused.mark import Belonging, Owner
 from penstock.pipeline.fused.program import Program, program_of
-from penstock.pipeline.fused.source import Planner
+from penstock.pipeline.fused.source import BatchLimits, Planner
 from penstock.pipeline.fused.spans import Span
 from penstock.pipeline.fused.work import COUNTED, COUNTED_DDL, Work
-from penstock.pipeline.job.options import JobOptions
+from penstock.pipeline.job.options import MAX_OFFSETS_PER_TRIGGER, JobOptions
+from penstock.pipeline.spark.startup import is_local
 from penstock.pipeline.spark.stream import planned_stream
 from penstock.pipeline.stage import Stage
 
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["counted", "new_query", "planner_of", "work_of"]
 
+_PER_SLOT: Final = MAX_OFFSETS_PER_TRIGGER // 2
+"""Offsets of a batch for each slot, by default."""
+_MOST_EXECUTORS: Final = 100
+"""Executors that a batch is divided for where dynamic allocation has no bound."""
+_SLOT_SECONDS: Final = 15.0
+"""How long a task on a cluster waits for a broker that is away; Spark tries it several times."""
 _MARKER: Final = 78
 """The size of a batch with one control record (KIP-98): 61 for the batch, 17 for the record."""
 
@@ -93,24 +101,54 @@ def _require_room_for_markers(program: Program) -> None:
             )
 
 
-def planner_of(spark: SparkSession, work: Work, settings: JobOptions, begin: Offsets) -> Planner:
-    """Give what plans the batches of a source; tasks are as many as the cluster has room for at that time."""
-    context = spark.sparkContext
+def planner_of(
+    spark: SparkSession, work: Work, settings: JobOptions, begin: Offsets, *, watch: EndWatch, waits: bool
+) -> Planner:
+    """Give what plans the batches of a source; each is divided for the slots that the cluster has then."""
+    slots = partial(_slots, spark)
     return Planner(
         settings=work.settings,
         topic=work.topic,
         begin=begin,
-        limit=settings.max_offsets,
-        workers=lambda: context.defaultParallelism,
+        limits=BatchLimits(
+            offsets=lambda: settings.max_offsets or max(MAX_OFFSETS_PER_TRIGGER, _PER_SLOT * slots()),
+            bytes=settings.max_bytes,
+            slots=slots,
+            tasks=settings.max_tasks,
+        ),
+        watch=watch,
         topic_id=work.belonging.topic_id,
+        waits=waits,
     )
 
 
-def counted(spark: SparkSession, work: Work, planner: Planner, *, name: str) -> DataStreamWriter:
-    """Give the query whose rows are counts, observed under the name; nothing is left for a sink to write."""
+def _slots(spark: SparkSession) -> int:
+    """Return how many tasks the cluster runs at the same time, by the executors that it has now.
+
+    With dynamic allocation it is how many it may have: Spark asks for executors only when tasks wait.
+    """
+    context = spark.sparkContext
+    conf = context.getConf()
+    if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
+        return context.defaultParallelism
+    executors = int(conf.get("spark.dynamicAllocation.maxExecutors", str(_MOST_EXECUTORS)) or _MOST_EXECUTORS)
+    cores = int(conf.get("spark.executor.cores", "1") or 1)
+    return max(context.defaultParallelism, min(executors, _MOST_EXECUTORS) * cores)
+
+
+def counted(spark: SparkSession, work: Work, planner: Planner, *, name: str, title: str) -> DataStreamWriter:
+    """Give the query whose rows are counts, observed under the name; nothing is left for a sink to write.
+
+    Jobs and stages of Spark are called `title`.
+    """
     from pyspark.sql import functions as F
 
-    counts = planned_stream(spark, name, COUNTED_DDL, planner, partial(_counts, work.packed()))
+    if not is_local(spark.sparkContext.master or ""):
+        # A slot of a cluster is not only ours: a task gives it back while its broker is away, and the planner
+        # waits. On this machine each source has slots of its own.
+        deadline = min(work.settings.deadline, _SLOT_SECONDS)
+        work = replace(work, settings=replace(work.settings, deadline=deadline))
+    counts = planned_stream(spark, title, COUNTED_DDL, planner, partial(_counts, work.packed()))
     return counts.observe(name, *(F.sum(column).alias(column) for column in COUNTED)).writeStream.format(
         "noop"
     )

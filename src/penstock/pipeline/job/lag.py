@@ -29,8 +29,12 @@ class LagMonitor:
         *,
         outage: OutageLog | None = None,
         period: float = _PERIOD,
+        known: Callable[[], Offsets | None] = lambda: None,
     ) -> None:
-        """`position` is where the job begins; `tell` gets the lag, `outage` whether the cluster answers."""
+        """`position` is where the job begins; `tell` gets the lag, `outage` whether the cluster answers.
+
+        `known` gives the end of the topic if the cluster was asked for it a moment ago, else None.
+        """
         self.position = position
         """Where the job stands: the offset of the next record of each partition."""
         self._client = client
@@ -38,6 +42,7 @@ class LagMonitor:
         self._tell = tell
         self._outage = outage
         self._period = period
+        self._known = known
         self._closed = Event()
         self._thread = Thread(target=self._run, name=f"penstock-lag-{topic}", daemon=True)
 
@@ -52,7 +57,7 @@ class LagMonitor:
     def _run(self) -> None:
         while not self._closed.wait(self._period):
             try:
-                latest = self._client.latest(self._topic)
+                latest = self._known() or self._client.latest(self._topic)
             except PenstockError as exc:
                 if self._outage is not None:
                     self._outage.failed(exc)

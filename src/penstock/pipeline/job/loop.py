@@ -82,6 +82,8 @@ class LoopJob(Job):
     def prepare(self) -> None:
         """Do everything that can fail before a loop begins."""
         sources = sources_of(self.pipeline)
+        if self.pipeline.trigger:
+            self._note("trigger: is for Spark; the loop takes records as they come")
         self._ready = {source.name: self._prepare_one(source) for source in sources}
         for source, (name, ready) in zip(sources, self._ready.items(), strict=True):
             self.totals[name] = Totals()

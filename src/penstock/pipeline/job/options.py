@@ -5,10 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["BROKER_SECONDS", "IDLE_SECONDS", "MAX_OFFSETS_PER_TRIGGER", "JobOptions"]
+__all__ = [
+    "BROKER_SECONDS",
+    "IDLE_SECONDS",
+    "MAX_BYTES_PER_TRIGGER",
+    "MAX_FAILURES",
+    "MAX_OFFSETS_PER_TRIGGER",
+    "JobOptions",
+]
 
 MAX_OFFSETS_PER_TRIGGER: Final = 500_000
 """A micro-batch costs 0.2 s whatever its size: it pays from 200 000 records on."""
+
+MAX_BYTES_PER_TRIGGER: Final = 1024**3
+"""A batch of large records shall end within some ten seconds: a job that is asked to end waits for it."""
+
+MAX_FAILURES: Final = 10
+"""How often in a row a source may fail before the job ends; with the pauses between, some four minutes."""
 
 IDLE_SECONDS: Final = 5.0
 """How long nothing must come before `--until-idle` ends."""
@@ -30,7 +43,16 @@ class JobOptions:
     """The consumer group to commit progress to, where the contract allows several or says nothing."""
     on_data_loss: str | None = None
     """stop or continue; None is what the pipeline says."""
-    max_offsets: int = MAX_OFFSETS_PER_TRIGGER
+    max_offsets: int | None = None
+    """Offsets of one batch at most; None: 500 000, and more on a cluster with more than two slots."""
+    max_bytes: int = MAX_BYTES_PER_TRIGGER
+    """Bytes of one batch of the fused engine, about, as they lie in Kafka."""
+    max_tasks: int | None = None
+    """Tasks of one batch of the fused engine at most; None: as many as there are slots."""
+    max_failures: int = MAX_FAILURES
+    """How often in a row a source may fail before a job without an end ends; 0: as often as it likes."""
+    trigger: float | None = None
+    """Seconds between two batches of a source; None is what the pipeline says."""
     engine: str | None = None
     """auto, fused, columns or loop; None is what the pipeline says."""
     exactly_once: bool = True

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.pipeline.assembly import Source
 from penstock.pipeline.frames.conditions import with_conditions
+from penstock.pipeline.fused.end_watch import EndWatches
 from penstock.pipeline.fused.source import Planner
 from penstock.pipeline.job.fused import counted, planner_of
 from penstock.pipeline.job.options import JobOptions
@@ -25,6 +27,7 @@ __all__ = ["RunningQuery", "ended", "finish", "start_query"]
 _WAITING: Final = "Waiting for data"
 """What Spark says of a query that has looked and found nothing new."""
 _JUST_NOW: Final = 1.0
+_MOST_TITLE: Final = 200
 _TERMINATED: Final = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
 
 
@@ -34,6 +37,8 @@ class RunningQuery:
 
     query: StreamingQuery
     planner: Planner | None = None
+    interval: float = 0.0
+    """Seconds between two batches; 0: the next one begins when there is something."""
 
     @property
     def run_id(self) -> str:
@@ -54,7 +59,7 @@ class RunningQuery:
     def is_waiting(self) -> bool:
         """Whether it has asked its cluster just now, and nothing new was there."""
         if self.planner is not None:
-            return monotonic() - self.planner.idle_at < _JUST_NOW
+            return monotonic() - self.planner.idle_at < _JUST_NOW + self.interval
         return str(self.query.status["message"]).startswith(_WAITING)
 
     def stop(self) -> None:
@@ -65,18 +70,34 @@ class RunningQuery:
         self.query.stop()
 
 
-def start_query(spark: SparkSession, prepared: Prepared, settings: JobOptions) -> RunningQuery:
+def start_query(
+    spark: SparkSession, prepared: Prepared, settings: JobOptions, watches: EndWatches
+) -> RunningQuery:
     """Start reading a source, from its checkpoint if it has one."""
-    source, planner = prepared.source, None
+    source, planner, interval = prepared.source, None, settings.trigger or 0.0
     if prepared.work is None or prepared.query is None:
         writer = _by_columns(spark, prepared, settings)
     else:
-        planner = planner_of(spark, prepared.work, settings, prepared.query.begin)
-        writer = counted(spark, prepared.work, planner, name=source.name)
+        planner = planner_of(
+            spark,
+            prepared.work,
+            settings,
+            prepared.query.begin,
+            watch=watches.of(prepared.work.settings),
+            waits=not interval,
+        )
+        writer = counted(spark, prepared.work, planner, name=source.name, title=_title(source))
     writer = writer.queryName(source.name).option("checkpointLocation", prepared.checkpoint.url)
     if settings.once:
-        return RunningQuery(writer.trigger(availableNow=True).start(), planner)
-    return RunningQuery(writer.trigger(processingTime="0 seconds").start(), planner)
+        return RunningQuery(writer.trigger(availableNow=True).start(), planner, interval)
+    trigger = f"{round(1000 * interval)} milliseconds"
+    return RunningQuery(writer.trigger(processingTime=trigger).start(), planner, interval)
+
+
+def _title(source: Source) -> str:
+    """Name a source with its routes, for jobs and stages of Spark."""
+    routes = ", ".join(route.name for route in source.routes)
+    return f"{source.name}, {'route' if len(source.routes) == 1 else 'routes'} {routes}"[:_MOST_TITLE]
 
 
 def _by_columns(spark: SparkSession, prepared: Prepared, settings: JobOptions) -> DataStreamWriter:
@@ -118,8 +139,12 @@ def finish(running: RunningQuery) -> bool:
     if running.planner is not None:
         running.planner.release()
     try:
-        java = running.query._jsq.streamingQuery()
-        if not _may_end(java, running.query.status["message"]):
+        java, status = running.query._jsq.streamingQuery(), running.query.status
+        if running.interval and not status["isTriggerActive"]:
+            # Spark sleeps until the next batch is due, and would look at the state only then.
+            running.stop()
+            return True
+        if not _may_end(java, status["message"]):
             return False
         jvm: Any = SparkContext._jvm
         terminated = jvm.java.lang.Class.forName(_TERMINATED).getField("MODULE$").get(None)

@@ -6,18 +6,17 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from penstock.brokers.kafka_offsets import Offsets
-from penstock.brokers.outage import REMIND_SECONDS, OutageLog
+from penstock.brokers.outage import OutageLog
 from penstock.errors import (
     AccessDenied,
     ClusterError,
-    JobFailed,
     PenstockError,
     PipelineError,
     TlsFailed,
@@ -26,8 +25,16 @@ from penstock.errors import (
 )
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.fused.end_watch import EndWatches
 from penstock.pipeline.job.choice import COLUMNS, FUSED
-from penstock.pipeline.job.failure import as_away, failure, is_away, is_late_worker, may_be_away
+from penstock.pipeline.job.failure import (
+    as_away,
+    failure,
+    is_away,
+    is_worker_failure,
+    java_ended,
+    may_be_away,
+)
 from penstock.pipeline.job.gateways import Gateways
 from penstock.pipeline.job.groups import Committer
 from penstock.pipeline.job.lag import LagMonitor
@@ -37,6 +44,8 @@ from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Checked, Prepared, check_sources, prepare, refreshed
 from penstock.pipeline.job.progress import Progress, listener
 from penstock.pipeline.job.query import RunningQuery, ended, finish, start_query
+from penstock.pipeline.job.restarts import AwayFailure, Restarts, WorkerFailure, combined
+from penstock.pipeline.job.spark_metrics import SparkMetrics
 from penstock.pipeline.job.survey import Clusters, survey
 from penstock.pipeline.job.watcher import Watcher
 from penstock.pipeline.spark.file_system import FileSystem, is_remote, open_file_system
@@ -54,14 +63,14 @@ _MOMENT: Final = 0.005
 _RECENTLY: Final = 2.0
 _JAVA_SECONDS: Final = 15.0
 """How long Java may take to end by a signal."""
-_MOST_STARTS: Final = 6
-_LONGEST_PAUSE: Final = 20.0
 _COMMIT_SECONDS: Final = 10.0
 """For the answer to what only operators look at: commits, measurements of the lag."""
 _STALLED_SECONDS: Final = 60.0
 """A source with records that wait is stalled when nothing was written for so long."""
-_AWAY_PAUSE: Final = 5.0
-"""Seconds before a query is started again whose cluster was away."""
+_LOOK_SECONDS: Final = 5.0
+"""How often Spark is asked for queries that have ended; it tells by itself, unless an event got lost."""
+_ANSWERED_SECONDS: Final = 10.0
+"""So long the end of a topic that a planner was told is taken for the lag, too."""
 _LAST_WORDS: Final = 10.0
 """How long to wait for what Spark still has to tell of a query that has ended."""
 
@@ -86,27 +95,12 @@ class Planned:
     guarantee: str
 
 
-class _LateWorker(JobFailed):
-    """A query that can be started again: nothing but time was missing."""
+def java_exit_code() -> int | None:
+    """Return the exit code of Spark's Java process; None while it runs, or if it is not ours."""
+    from pyspark import SparkContext
 
-    def __init__(self, failed: JobFailed) -> None:
-        super().__init__(failed.what, where=failed.where, why=failed.why, next=failed.next)
-
-
-class _Away(JobFailed):
-    """A query that can be started again: its tasks did not wait as long as a cluster was away."""
-
-    def __init__(self, failed: JobFailed) -> None:
-        super().__init__(failed.what, where=failed.where, why=failed.why, next=failed.next)
-
-
-@dataclass(slots=True)
-class _Failing:
-    """A query that is started again and again because something is away."""
-
-    what: str
-    since: float
-    noted: float
+    process = getattr(SparkContext._gateway, "proc", None)
+    return None if process is None else process.poll()
 
 
 @contextmanager
@@ -131,7 +125,7 @@ class Job:
 
     def __init__(self, pipeline: Pipeline, options: JobOptions) -> None:
         self.pipeline = pipeline
-        self.options = options
+        self.options = options if options.trigger is not None else replace(options, trigger=pipeline.trigger)
         self.totals: dict[str, Totals] = {}
         self.plan: list[Planned] = []
         """How each route runs; known after `prepare`."""
@@ -156,10 +150,15 @@ class Job:
         self._held = ExitStack()
         self._busy = 0.0
         self._waited: dict[str, float] = {}
-        self._failing: dict[str, _Failing] = {}
-        """Sources whose queries have failed since their last batch, because something is away."""
-        self._late: Counter[str] = Counter()
-        """How often in a row a source failed because a Python worker came up too slowly."""
+        self._queries: dict[str, RunningQuery] = {}
+        """Those that run."""
+        self._to_start: dict[str, float] = {}
+        """When sources whose queries have failed are started again."""
+        self._failures: dict[str, PipelineError] = {}
+        """Sources that are not started again."""
+        self._looked = 0.0
+        self._watches = EndWatches()
+        self._restarts = Restarts(self._note, max_failures=options.max_failures, has_end=not self._is_daemon)
         self.running = False
 
     def __enter__(self) -> Job:
@@ -185,6 +184,11 @@ class Job:
     def uses_kernels(self) -> bool:
         """Whether tasks of Spark run kernels; known after `prepare`."""
         return any(each.work is not None for each in self._checked)
+
+    @property
+    def _is_daemon(self) -> bool:
+        """Whether the job has no end of its own."""
+        return not self.options.once and self.options.until_idle is None
 
     def watch(self, watcher: Watcher) -> None:
         """Let somebody be told what happens."""
@@ -253,7 +257,16 @@ class Job:
             self.totals[name].lag = records
             self._each(lambda watcher: watcher.lag(name, records))
 
-        self._monitors[name] = LagMonitor(client, source.topic, position, measured, outage=outage)
+        def known() -> Offsets | None:
+            query = self._queries.get(name)
+            planner = None if query is None else query.planner
+            if planner is None or monotonic() - planner.asked_at > _ANSWERED_SECONDS:
+                return None
+            return planner.known_end
+
+        self._monitors[name] = LagMonitor(
+            client, source.topic, position, measured, outage=outage, known=known
+        )
 
     @contextmanager
     def _measured(self) -> Iterator[None]:
@@ -275,7 +288,7 @@ class Job:
             outage, idle = self.outages[name], now - self._progressed.get(name, now)
             if outage.reason is not None:
                 found.append(f"{name}: no answer for {outage.seconds:.0f} s: {outage.reason}")
-            elif (failing := self._failing.get(name)) is not None:
+            elif (failing := self._restarts.failing(name)) is not None:
                 found.append(f"{name}: {failing.what}, tried for {now - failing.since:.0f} s")
             elif totals.lag and idle > _STALLED_SECONDS:
                 found.append(f"{name}: {totals.lag} records wait, and nothing was written for {idle:.0f} s")
@@ -294,11 +307,14 @@ class Job:
         topics = {name: (each.source.topic, each.survey.latest) for name, each in self._prepared.items()}
         heard = listener(topics, self._told.put, self._told.put)
         spark.streams.addListener(heard)
+        counted = SparkMetrics(spark, list(self._prepared))
+        self.watch(counted)
         try:
             with self._outliving_java(), self._measured():
                 self._run(spark)
         finally:
             self.running = False
+            self._watchers.remove(counted)
             for committer in self._committers.values():
                 committer.close()
             with _unless_java_ended():
@@ -309,20 +325,19 @@ class Job:
             self._note_nothing_new(name, each.source.topic, where, is_empty=each.survey.is_empty)
 
     def _run(self, spark: SparkSession) -> None:
-        queries: dict[str, RunningQuery] = {}
         self._busy = monotonic()
         try:
             for name in self._prepared:
-                if (query := self._start(spark, name)) is None:
-                    break
-                queries[name] = query
+                if not self._stop.is_set() and not self._is_over():
+                    self._start(spark, name)
             self.running = True
-            self._watch(spark, queries)
+            self._watch(spark)
         finally:
-            for query in queries.values():
+            for query in self._queries.values():
                 with _unless_java_ended():
                     if query.is_active:
                         query.stop()
+            self._watches.close()
 
     @contextmanager
     def _outliving_java(self) -> Iterator[None]:
@@ -330,105 +345,130 @@ class Job:
         try:
             yield
         except Exception as exc:
-            # Both get the signal at the same time, and Java takes a while to end.
-            if not java_has_ended(_JAVA_SECONDS if self._stop.is_set() else _MOMENT):
+            if not java_has_ended(self._java_seconds(exc)):
                 raise
             if not self._stop.wait(_RECENTLY):
-                raise JobFailed(
-                    "Spark's Java process has ended",
-                    why="It was killed, or had not enough memory.",
-                    next="run again: the checkpoint knows where to go on",
-                ) from exc
+                raise java_ended(java_exit_code()) from exc
             self._note("Spark's Java got the signal too: the batch that ran is repeated by the next run")
 
-    def _start(self, spark: SparkSession, name: str) -> RunningQuery | None:
-        """Start the query of a source; None: the end was asked for before its Python came up."""
+    def _java_seconds(self, exc: Exception) -> float:
+        """Return how long Java may take to end, if that is why something was raised."""
+        from py4j.protocol import Py4JNetworkError
+
+        # It gets the signal at the same time as we do; and one without memory closes its sockets long before.
+        is_gone = isinstance(exc, (OSError, Py4JNetworkError)) or "SparkContext" in str(exc)
+        return _JAVA_SECONDS if is_gone or self._stop.is_set() else _MOMENT
+
+    def _start(self, spark: SparkSession, name: str) -> None:
+        """Start the query of a source; a start that fails counts as a failure of the query."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        while True:
-            try:
-                return start_query(spark, self._prepared[name], self.options)
-            except (PySparkException, Py4JError) as exc:
-                if not is_late_worker(exc):
-                    if not self._waits_for_store(name, exc):
-                        raise
-                    if self._stop.is_set():
-                        return None
-                    continue
-                if not self._tries_again(name):
-                    if self._stop.is_set():
-                        return None
-                    raise failure(exc, name, self._prepared[name].source.connections) from exc
-
-    def _waits_for_store(self, name: str, exc: Exception) -> bool:
-        """Wait a moment if the store of the checkpoint is away, in a run without an end."""
-        connections = self._prepared[name].source.connections
-        problem = failure(exc, name, connections)
-        has_end = self.options.once or self.options.until_idle is not None
-        if has_end or not is_away(problem, connections):
-            return False
-        self._note_failing(name, problem.what)
-        self._stop.wait(_AWAY_PAUSE)
-        return True
+        try:
+            self._queries[name] = start_query(spark, self._prepared[name], self.options, self._watches)
+        except (PySparkException, Py4JError) as exc:
+            if java_has_ended(0.0):
+                raise
+            self._has_ended(name, self._problem_of(name, exc))
 
     # While it runs
 
-    def _watch(self, spark: SparkSession, queries: dict[str, RunningQuery]) -> None:
-        open_queries = dict(queries)
-        going_on, ending, failed = set(queries), False, None
-        while open_queries:
+    def _watch(self, spark: SparkSession) -> None:
+        runs: set[str] = set()
+        asked: set[str] = set()
+        """Runs that were asked to end."""
+        ending = False
+        while self._queries or self._to_start:
             self._hear()
             if self._lease is not None:
                 self._lease.require()
-            for name, query in list(open_queries.items()):
-                done, problem = self._ended_with(name, query)
-                if not done:
-                    continue
-                # Once a source has failed for good, none is started again: the job is about to end.
-                goes_on = failed is None and self._goes_on_after(name, problem)
-                again = self._start(spark, name) if goes_on else None
-                if again is not None:
-                    open_queries[name] = queries[name] = again
-                    going_on.add(name)
-                else:
-                    del open_queries[name]
-                    failed = failed or self._failure_of(problem)
-            if not ending and (self._stop.is_set() or failed or self._idle(open_queries)):
+            runs |= {query.run_id for query in self._queries.values()}
+            for name in self._to_look_at(everybody=ending):
+                self._look_at(name)
+            if not ending and (self._stop.is_set() or self._is_over() or self._idle(self._queries)):
                 ending = True
                 if self._stop.is_set():
                     self._note("ending when the batch that runs is written; a second signal ends at once")
             if ending:
-                going_on = {name for name in going_on & set(open_queries) if not finish(open_queries[name])}
-        self._hear_last({query.run_id for query in queries.values()})
-        if failed is not None:
-            raise failed
+                self._to_start.clear()
+                asked |= {
+                    query.run_id
+                    for query in self._queries.values()
+                    if query.run_id not in asked and finish(query)
+                }
+                continue
+            for name in [name for name, at in self._to_start.items() if at <= monotonic()]:
+                del self._to_start[name]
+                self._start(spark, name)
+        self._hear_last(runs)
+        if self._failures:
+            raise combined(self._failures)
 
-    def _ended_with(self, name: str, query: RunningQuery) -> tuple[bool, PipelineError | None]:
-        """Say whether a query has ended, and of what; after UnknownSchemas, looked up, it can start again."""
+    def _is_over(self) -> bool:
+        """Say whether the job ends because of a failure; one with an end goes on to it with the others."""
+        return bool(self._failures) and self._is_daemon
+
+    def _to_look_at(self, *, everybody: bool) -> list[str]:
+        """Name the sources whose queries may have ended."""
+        now = monotonic()
+        if java_has_ended(0.0):
+            raise java_ended(java_exit_code())
+        if everybody or now - self._looked >= _LOOK_SECONDS:
+            self._looked = now
+            return list(self._queries)
+        return [name for name, query in self._queries.items() if query.run_id in self._ended]
+
+    def _look_at(self, name: str) -> None:
+        """Take a query away that has ended, and decide whether its source is started again."""
         from pyspark.errors import PySparkException
 
+        problem = None
         try:
-            return ended(query, _MOMENT), None
+            if not ended(self._queries[name], _MOMENT):
+                return
         except PySparkException as exc:
-            is_daemon = not self.options.once and self.options.until_idle is None
-            try:
-                if self._prepared[name].schemas.learn(str(exc)):
-                    return True, None if self._stop.is_set() else UnknownSchemas(name, ())
-            except ClusterError as away:
-                # A registry answers with an error of the server while its own store is away.
-                if not is_daemon or isinstance(away, (AccessDenied, TlsFailed)):
-                    raise
-                silent = isinstance(away, Unreachable)
-                what = f"the schema registry {'did not answer' if silent else 'gave no schema'}"
-                return True, _Away(JobFailed(what, where=away.where, why=away.what, next=away.next))
-            connections = self._prepared[name].source.connections
-            problem = failure(exc, name, connections)
-            if is_late_worker(exc):
-                return True, _LateWorker(problem)
-            if is_daemon and may_be_away(problem) and self._has_topics(name):
-                problem = as_away(problem)
-            return True, _Away(problem) if is_daemon and is_away(problem, connections) else problem
+            problem = self._problem_of(name, exc)
+        del self._queries[name]
+        self._has_ended(name, problem)
+
+    def _has_ended(self, name: str, problem: PipelineError | None) -> None:
+        if problem is None:
+            return
+        going_on = [each for each in self._queries if self._restarts.failing(each) is None]
+        pause = (
+            None if self._is_over() else self._restarts.next_start(name, problem, others_go_on=bool(going_on))
+        )
+        if pause is not None:
+            if isinstance(problem, UnknownSchemas):
+                self._prepared[name] = refreshed(self._prepared[name], self.pipeline)
+            self._to_start[name] = monotonic() + pause
+        elif not self._stop.is_set() or not isinstance(problem, (WorkerFailure, AwayFailure)):
+            # What could go on has not failed if the end was asked for.
+            self._failures[name] = problem
+            if self._is_daemon:
+                self._failures |= dict(self._restarts.others(name))
+            elif going_on:
+                self._note(f"{name}: {problem.what}; the other sources go on")
+
+    def _problem_of(self, name: str, exc: Exception) -> PipelineError | None:
+        """Say why a query has ended; after UnknownSchemas, which are looked up here, it can start again."""
+        try:
+            if self._prepared[name].schemas.learn(str(exc)):
+                return None if self._stop.is_set() else UnknownSchemas(name, ())
+        except ClusterError as away:
+            # A registry answers with an error of the server while its own store is away.
+            if not self._is_daemon or isinstance(away, (AccessDenied, TlsFailed)):
+                raise
+            silent = isinstance(away, Unreachable)
+            what = f"the schema registry {'did not answer' if silent else 'gave no schema'}"
+            return AwayFailure(what, where=away.where, why=away.what, next=away.next)
+        connections = self._prepared[name].source.connections
+        problem = failure(exc, name, connections)
+        if is_worker_failure(problem):
+            return WorkerFailure.of(problem)
+        if self._is_daemon and may_be_away(problem) and self._has_topics(name):
+            problem = as_away(problem)
+        return AwayFailure.of(problem) if self._is_daemon and is_away(problem, connections) else problem
 
     def _has_topics(self, name: str) -> bool:
         """Say whether the topics of a source are there, as far as its clusters answer."""
@@ -441,40 +481,6 @@ class Job:
         except PipelineError:
             return False
         return True
-
-    def _failure_of(self, problem: PipelineError | None) -> PipelineError | None:
-        """Give what ends the job; a query that could start again is no failure if the end was asked for."""
-        could_go_on = isinstance(problem, (UnknownSchemas, _LateWorker, _Away))
-        return None if could_go_on and self._stop.is_set() else problem
-
-    def _goes_on_after(self, name: str, problem: PipelineError | None) -> bool:
-        """Say whether a query that has ended can be started again, and make that possible."""
-        if isinstance(problem, UnknownSchemas):
-            self._prepared[name] = refreshed(self._prepared[name], self.pipeline)
-            return True
-        if isinstance(problem, _Away):
-            self._note_failing(name, problem.what)
-            return not self._stop.wait(_AWAY_PAUSE)
-        return isinstance(problem, _LateWorker) and self._tries_again(name)
-
-    def _note_failing(self, name: str, what: str) -> None:
-        """Say that a query is started again: once, and a reminder from time to time."""
-        now = monotonic()
-        failing = self._failing.get(name)
-        if failing is None or failing.what != what or now - failing.noted > REMIND_SECONDS:
-            self._note(f"{name}: {what}; trying again until it does")
-            self._failing[name] = _Failing(what, now if failing is None else failing.since, now)
-
-    def _tries_again(self, name: str) -> bool:
-        """Wait before a query is started again whose Python did not come up; False: not any more."""
-        self._late[name] += 1
-        if self._stop.is_set() or self._late[name] > _MOST_STARTS:
-            return False
-        self._note(
-            f"{name}: a Python worker of Spark did not start in time; trying again, {self._late[name]} of "
-            f"{_MOST_STARTS}"
-        )
-        return not self._stop.wait(min(2.0 ** self._late[name], _LONGEST_PAUSE))
 
     def _idle(self, queries: Mapping[str, RunningQuery]) -> bool:
         """Say whether nothing has come for long enough."""
@@ -515,9 +521,7 @@ class Job:
         totals.batches += 1
         totals.lag = progress.lag
         self._busy = monotonic()
-        self._late.pop(progress.source, None)
-        if (failing := self._failing.pop(progress.source, None)) is not None:
-            self._note(f"{progress.source}: writes again after {self._busy - failing.since:.0f} s")
+        self._restarts.worked(progress.source)
         self._progressed[progress.source] = self._busy
         if progress.source in self._monitors:
             self._monitors[progress.source].position = progress.end

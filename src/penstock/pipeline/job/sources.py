@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.contract.credentials import Client, options, reveal
 from penstock.pipeline.assembly import Source
-from penstock.pipeline.job.options import JobOptions
+from penstock.pipeline.job.options import MAX_OFFSETS_PER_TRIGGER, JobOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,7 @@ def reader_options(
         **_READER,
         "subscribe": source.topic,
         "failOnDataLoss": str(on_data_loss == "stop").lower(),
-        "maxOffsetsPerTrigger": str(settings.max_offsets),
+        "maxOffsetsPerTrigger": str(settings.max_offsets or MAX_OFFSETS_PER_TRIGGER),
     }
     if all(route.document.ordering == "none" for route in source.routes):
         # More tasks than partitions read parts of one partition side by side: its order is gone.

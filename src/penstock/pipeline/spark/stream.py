@@ -29,8 +29,9 @@ _STREAMING: Final = "org.apache.spark.sql.connector.read.streaming"
 class OffsetPlanner(Protocol):
     """What a stream is planned by. Spark calls it from threads of its own, one call at a time."""
 
-    limit: int
-    """Rows of a batch at most, as Spark's admission control counts them."""
+    @property
+    def limit(self) -> int:
+        """Rows of a batch at most, as Spark's admission control counts them."""
 
     def start(self) -> Offset:
         """Give where a new query begins."""
@@ -76,6 +77,9 @@ class _Stream(_JavaObject):
         super().__init__(name, spark)
         self._planner = planner
         self._factory = factory
+        self._scala_context: Any = spark.sparkContext._jsc.sc()
+        self.uncounted = 0
+        """Rows of the batch beyond those that its tasks will give, see `_Table.reportDriverMetrics`."""
 
     def initialOffset(self) -> Any:
         return self._offset(self._planner.start())
@@ -99,7 +103,13 @@ class _Stream(_JavaObject):
     def planInputPartitions(self, start: Any, end: Any) -> Any:
         from pyspark.serializers import CPickleSerializer
 
-        shares = self._planner.shares(json.loads(start.json()), json.loads(end.json()))
+        begin, until = json.loads(start.json()), json.loads(end.json())
+        shares, rows = self._planner.shares(begin, until), _rows(begin, until)
+        self.uncounted = rows - len(shares)
+        # Py4J lets this run in the thread of the query, whose jobs and stages come next: they are named here.
+        text = f"{self._name}: {rows} offsets in {len(shares)} tasks"
+        self._scala_context.setLocalProperty("spark.job.description", text)
+        self._scala_context.setLocalProperty("callSite.short", self._name)
         found = self._gateway.new_array(
             self._jvm.org.apache.spark.sql.connector.read.InputPartition, len(shares)
         )
@@ -128,6 +138,15 @@ class _Stream(_JavaObject):
 
     class Java:
         implements: Final = [f"{_STREAMING}.MicroBatchStream", f"{_STREAMING}.SupportsTriggerAvailableNow"]
+
+
+def _rows(start: Offset, end: Offset) -> int:
+    """Count the offsets between two positions."""
+    return sum(
+        max(0, last - start.get(topic, {}).get(part, 0))
+        for topic, ends in end.items()
+        for part, last in ends.items()
+    )
 
 
 class _Table(_JavaObject):
@@ -184,7 +203,14 @@ class _Table(_JavaObject):
         return self._none_of("metric.CustomMetric")
 
     def reportDriverMetrics(self) -> Any:
-        return self._none_of("metric.CustomTaskMetric")
+        """Set the number that Spark counts the rows of the scan in, and shows as `numInputRows`.
+
+        A task gives one row however many records it has done. Spark asks before the tasks run.
+        """
+        found = self._gateway.new_array(self._jvm.org.apache.spark.sql.connector.metric.CustomTaskMetric, 1)
+        python = self._jvm.org.apache.spark.sql.execution.datasources.v2.python
+        found[0] = python.PythonCustomTaskMetric("numOutputRows", self._stream.uncounted)
+        return found
 
     def columnarSupportMode(self) -> Any:
         modes = getattr(self._jvm, "org.apache.spark.sql.connector.read.Scan$ColumnarSupportMode")
