@@ -15,31 +15,28 @@ from penstock.wire.kafka.error_codes import ErrorCode
 
 __all__ = ["bytes_per_offset", "density"]
 
-_PARTITION_BYTES: Final = 16 * 1024
-_ANSWER_BYTES: Final = 1024 * 1024
+_ONE_BATCH: Final = 1
+_LIMITS: Final = FetchLimits(max_wait_ms=0, min_bytes=0, max_bytes=_ONE_BATCH, read_committed=True)
 _HEAD: Final = struct.Struct(">qi")
 _LAST_DELTA: Final = struct.Struct(">i")
 _LAST_DELTA_AT: Final = 23
 
 
 def bytes_per_offset(cluster: Cluster, topic: str, positions: Mapping[int, int]) -> dict[int, float]:
-    """Return the bytes of one offset, by partition, as far as brokers answer; each leader is asked once.
+    """Return the bytes of one offset, by partition, as far as brokers answer; each partition is asked once.
 
-    Only headers of batches are read, and a broker may cut what comes behind the first one.
+    A broker gives at least one batch for a request, whatever the limit, but not for each of its partitions
+    (KIP-74). So there is a request for each, for one batch.
     """
-    nodes: dict[int, list[FetchRow]] = {}
     found: dict[int, float] = {}
     try:
         for partition, offset in positions.items():
             leader = cluster.leader(topic, partition)
-            row = FetchRow(partition, leader.epoch, offset, _PARTITION_BYTES)
-            nodes.setdefault(leader.node, []).append(row)
-        for node, rows in nodes.items():
-            limits = FetchLimits(0, 0, _ANSWER_BYTES, True)
-            for answer in cluster.ask(node, FETCH, fetch_request(limits, {topic: rows}), read_fetch):
-                size = density(answer.records) if answer.error_code == ErrorCode.NONE else None
-                if size is not None:
-                    found[answer.partition] = size
+            rows = {topic: [FetchRow(partition, leader.epoch, offset, _ONE_BATCH)]}
+            (answer,) = cluster.ask(leader.node, FETCH, fetch_request(_LIMITS, rows), read_fetch)
+            size = density(answer.records) if answer.error_code == ErrorCode.NONE else None
+            if size is not None:
+                found[partition] = size
     except PenstockError as exc:
         if not is_retriable(exc):
             raise

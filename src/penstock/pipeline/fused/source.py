@@ -43,6 +43,8 @@ _STOP_SECONDS: Final = 2.0
 
 _WORTH_LOOKING: Final = 500
 """Offsets of a batch whose bytes are looked at before it is planned; fewer are small whatever they hold."""
+_MOST_LOOKED_AT: Final = 16
+"""Partitions that are looked at, those with the most to do; the others are taken to be like them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,10 +136,15 @@ class Planner:
             self._wait(begin)
             return start
         end = admitted(begin, latest, self.limits.offsets())
-        if sum(map(len, spans := spans_of(begin, end))) >= _WORTH_LOOKING:
-            sizes = bytes_per_offset(self._open(), self.topic, {span.partition: span.start for span in spans})
-            end = within_bytes(begin, end, sizes, self.limits.bytes)
-        return self._json(end)
+        return self._json(self._within_bytes(begin, end))
+
+    def _within_bytes(self, begin: Offsets, end: Offsets) -> Offsets:
+        spans = sorted(spans_of(begin, end), key=len, reverse=True)
+        if sum(map(len, spans)) < _WORTH_LOOKING:
+            return end
+        positions = {span.partition: span.start for span in spans[:_MOST_LOOKED_AT]}
+        sizes = bytes_per_offset(self._open(), self.topic, positions)
+        return within_bytes(begin, end, sizes, self.limits.bytes)
 
     def _wait(self, begin: Offsets) -> None:
         """Wait until something has come, for a while."""
