@@ -93,6 +93,8 @@ def test_a_java_that_has_ended_is_told_by_its_exit_code(code: int | None, what: 
 
 # On real processes
 
+_JAVA = "org.apache.spark.deploy.SparkSubmit"
+
 
 def record(number: int) -> KafkaRecord:
     attributes = {"id": f"e-{number}", "source": "/s", "type": "t"}
@@ -101,7 +103,10 @@ def record(number: int) -> KafkaRecord:
 
 def family(running: Any, word: str) -> list[psutil.Process]:
     driver = psutil.Process(running.process.pid)
-    return [each for each in driver.children(recursive=True) if word in " ".join(each.cmdline())]
+    # Java has the name of the workers' module among its settings.
+    kind = "java" if word in _JAVA else "python"
+    family = [each for each in driver.children(recursive=True) if kind in each.name()]
+    return [each for each in family if word in " ".join(each.cmdline())]
 
 
 def error_of(running: Any) -> dict[str, Any]:
@@ -118,7 +123,7 @@ def test_a_java_that_is_killed_is_told(project: Make) -> None:
     shop.produce([record(number) for number in range(50)])
     running = shop.spawn("run", "--engine", "fused", "-o", "json")
     running.until(r'"batch": 0')
-    (java,) = family(running, "org.apache.spark.deploy.SparkSubmit")
+    (java,) = family(running, _JAVA)
     java.send_signal(signal.SIGKILL)
     assert running.ended() == 1
     error = error_of(running)
