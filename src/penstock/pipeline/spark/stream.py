@@ -78,8 +78,6 @@ class _Stream(_JavaObject):
         self._planner = planner
         self._factory = factory
         self._scala_context: Any = spark.sparkContext._jsc.sc()
-        self.uncounted = 0
-        """Rows of the batch beyond those that its tasks will give, see `_Table.reportDriverMetrics`."""
 
     def initialOffset(self) -> Any:
         return self._offset(self._planner.start())
@@ -105,7 +103,6 @@ class _Stream(_JavaObject):
 
         begin, until = json.loads(start.json()), json.loads(end.json())
         shares, rows = self._planner.shares(begin, until), _rows(begin, until)
-        self.uncounted = rows - len(shares)
         # Py4J lets this run in the thread of the query, whose jobs and stages come next: they are named here.
         text = f"{self._name}: {rows} offsets in {len(shares)} tasks"
         self._scala_context.setLocalProperty("spark.job.description", text)
@@ -203,14 +200,7 @@ class _Table(_JavaObject):
         return self._none_of("metric.CustomMetric")
 
     def reportDriverMetrics(self) -> Any:
-        """Set the number that Spark counts the rows of the scan in, and shows as `numInputRows`.
-
-        A task gives one row however many records it has done. Spark asks before the tasks run.
-        """
-        found = self._gateway.new_array(self._jvm.org.apache.spark.sql.connector.metric.CustomTaskMetric, 1)
-        python = self._jvm.org.apache.spark.sql.execution.datasources.v2.python
-        found[0] = python.PythonCustomTaskMetric("numOutputRows", self._stream.uncounted)
-        return found
+        return self._none_of("metric.CustomTaskMetric")
 
     def columnarSupportMode(self) -> Any:
         modes = getattr(self._jvm, "org.apache.spark.sql.connector.read.Scan$ColumnarSupportMode")
