@@ -33,7 +33,7 @@ SHRUNK_SECONDS: Final = 60.0
 
 _Json = dict[str, dict[str, int]]
 
-_LONGEST_WAIT: Final = 10.0
+_LONGEST_WAIT: Final = 60.0
 """Seconds after which Spark hears that nothing has come, so that it can tell that the query is idle."""
 _OWN_PAUSE: Final = 0.25
 """Seconds between two questions where the shared one does not tell the end of this topic."""
