@@ -7,6 +7,7 @@ login needs something else than one that is away.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -27,6 +28,8 @@ class OutageLog:
     (7.0, 'connection refused')
     >>> outage.worked(); outage.seconds, outage.reason
     (0.0, None)
+    >>> now = 9.0; outage.seconds_since_end
+    2.0
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class OutageLog:
         self._remind = remind
         self._clock = clock
         self._since: float | None = None
+        self._ended = -math.inf
         self._next_reminder = 0.0
         self._advised: set[object] = set()
         """The next steps that were logged in this outage."""
@@ -52,6 +56,11 @@ class OutageLog:
     def seconds(self) -> float:
         """How long the outage has lasted; 0.0 if there is none."""
         return 0.0 if self._since is None else self._clock() - self._since
+
+    @property
+    def seconds_since_end(self) -> float:
+        """How long ago the last outage ended; infinity if there was none."""
+        return self._clock() - self._ended
 
     def failed(self, reason: object) -> None:
         """Note that an attempt has failed."""
@@ -73,6 +82,7 @@ class OutageLog:
         if self._since is not None:
             self._log.info("%s: back after %.1f s", self._subject, self._clock() - self._since)
             self._since = self.reason = None
+            self._ended = self._clock()
 
 
 class Outages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset
+from penstock.brokers.outage import OutageLog
 from penstock.errors import (
     CheckpointMismatch,
     JobFailed,
@@ -431,6 +433,31 @@ def test_a_loop_without_an_end_goes_on_when_its_cluster_is_back(
     assert Counter([*memory.out, *memory.dead]) == Counter(range(1, 40))
     assert memory.groups["g", 0].offset == 39
     assert len([each for each in caplog.records if "lost" in each.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(("later", "reason"), [(1.0, None), (90.0, "loading")])
+def test_a_coordinator_that_loads_is_a_part_of_the_return_of_its_cluster(
+    later: float, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal that passes is a new outage only if the last one ended a while ago."""
+    now, found = 0.0, list[str | None]()
+    outage = OutageLog(logging.getLogger("test"), "kafka", clock=lambda: now)
+    refused = KafkaRefused("loading", error_code=14, retriable=True)
+    runs: Iterator[Exception | None] = iter([refused, None])
+
+    def run_once(self: Loop) -> None:
+        if (failure := next(runs)) is not None:
+            raise failure
+        found.append(outage.reason)
+
+    monkeypatch.setattr(loop, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(Loop, "_run_once", run_once)
+    outage.failed("connection refused")
+    outage.worked()
+    now = later
+    Loop(work(Memory({})), lambda beat: None, stop=Event(), outage=outage).run()
+    assert found == [reason]
+    assert outage.seconds_since_end == later
 
 
 @pytest.mark.parametrize("end", [{"once": True}, {"until_idle": 60.0}])

@@ -75,3 +75,19 @@ def test_an_event_of_spark_costs_java_one_question(
     assert all(each.seconds > 0 for each in batches)
     # Spark reports an idle query too, and its end.
     assert len(questions) <= len(batches) + 2
+
+
+def test_spark_keeps_few_batches_of_the_past(spark: SparkSession, tmp_path: Path) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    executions = spark._jsparkSession.sharedState().statusStore()
+    jobs = spark.sparkContext._jsc.sc().statusStore()
+    none = jvm.java.util.ArrayList()
+    query = start(spark, tmp_path)
+    try:
+        until(lambda: (query.lastProgress or {}).get("batchId", 0) >= 60, 250)
+        # Spark removes the oldest in a thread of its own, some at a time.
+        until(lambda: executions.executionsCount() <= 30)
+        until(lambda: jobs.jobsList(none).size() <= 30)
+        assert len(query.recentProgress) <= 10
+    finally:
+        query.stop()

@@ -45,6 +45,8 @@ _log = logging.getLogger(__name__)
 _GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _FIRST_PAUSE: Final = 0.5
 """Seconds before a loop begins anew whose cluster was away."""
+_RETURNING: Final = 60.0
+"""Seconds after an outage in which a refusal that passes is taken for a part of the return."""
 _TURN: Final = 0.25
 """So long a loop waits for records before it looks whether it shall end."""
 _LONGEST: Final = 1.0
@@ -123,7 +125,11 @@ class Loop:
             is_daemon = not self._once and self._until_idle is None
             if not is_daemon or not _is_away(exc):
                 raise
-            self._outage.failed(exc)
+            if isinstance(exc, KafkaRefused) and self._outage.seconds_since_end < _RETURNING:
+                # Brokers answer before their coordinators have read their logs: that is no second outage.
+                _log.info("group %s: begins anew: %s", self._work.group, exc)
+            else:
+                self._outage.failed(exc)
             if self._stop.is_set():
                 _log.warning("group %s: what was under way is done again by the next run", self._work.group)
             return False
