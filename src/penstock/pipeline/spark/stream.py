@@ -77,7 +77,7 @@ class _Stream(_JavaObject):
         super().__init__(name, spark)
         self._planner = planner
         self._factory = factory
-        self._scala_context: Any = spark.sparkContext._jsc.sc()
+        self._context: Any = spark.sparkContext
 
     def initialOffset(self) -> Any:
         return self._offset(self._planner.start())
@@ -105,8 +105,8 @@ class _Stream(_JavaObject):
         shares, rows = self._planner.shares(begin, until), _rows(begin, until)
         # Py4J lets this run in the thread of the query, whose jobs and stages come next: they are named here.
         text = f"{self._name}: {rows} offsets in {len(shares)} tasks"
-        self._scala_context.setLocalProperty("spark.job.description", text)
-        self._scala_context.setLocalProperty("callSite.short", self._name)
+        self._context.setLocalProperty("spark.job.description", text)
+        self._context.setLocalProperty("callSite.short", self._name)
         found = self._gateway.new_array(
             self._jvm.org.apache.spark.sql.connector.read.InputPartition, len(shares)
         )
