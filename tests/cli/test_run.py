@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from penstock.cli import run
 from penstock.cli.app import main
 from penstock.cli.settings import Format, Settings, scope, use
 from penstock.embedded.private import make_folder
-from penstock.errors import ConfigError, UsageError
+from penstock.errors import ConfigError, PipelineError, UsageError
 from penstock.pipeline.job import Planned, Progress, Totals
 
 
@@ -118,7 +119,7 @@ def test_engine_and_guarantee_are_said_before_anything_runs(
 
     with scope():
         use(Settings(output=fmt))
-        run._run(Job(), run._Cluster("local", None, None), None)  # type: ignore[arg-type]
+        run._run(Job(), run._Cluster({}, None), None)  # type: ignore[arg-type]
     assert order == [f"{line}\n"]
 
 
@@ -231,3 +232,18 @@ def test_settings_of_the_command_line() -> None:
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "true",
     }
+
+
+@pytest.mark.parametrize(
+    ("mode", "checkpoint", "refused"),
+    [
+        ("cluster", "/data/checkpoints", True),
+        ("cluster", "hdfs://namenode/checkpoints", False),
+        ("client", "/data/checkpoints", False),
+    ],
+)
+def test_a_checkpoint_in_the_drivers_container_is_refused(mode: str, checkpoint: str, refused: bool) -> None:
+    conf = {"spark.submit.deployMode": mode}
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+    with pytest.raises(PipelineError, match="folder of the driver's container") if refused else nullcontext():
+        run._refuse_local_checkpoint(spark, checkpoint)

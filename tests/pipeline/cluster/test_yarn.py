@@ -182,13 +182,3 @@ def test_a_container_that_is_killed_loses_nothing_and_repeats_nothing(
     assert sorted(map(int, found)) == list(range(ORDERS))
     attempts = set(ATTEMPT.findall("\n".join(str(path) for path in yarn.folder.rglob("container_*_000001"))))
     assert (len(attempts) > 1) == (killed == "ApplicationMaster")
-
-
-def test_a_checkpoint_on_the_drivers_machine_is_refused_in_cluster_mode(
-    project: Path, yarn: MiniCluster, kafka: Kafka
-) -> None:
-    pipeline = json.loads((project / "pipeline.yaml").read_text())
-    (project / "pipeline.yaml").write_text(json.dumps({**pipeline, "checkpoint": "here"}))
-    submit = submitted(project, yarn, "--once", "--conf", "spark.yarn.maxAppAttempts=1")
-    assert submit.wait(300) != 0
-    assert "is a folder of the driver's container" in logs(project, yarn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -187,3 +188,12 @@ def test_log_settings_of_the_user_are_left_alone(conf_dir: Path) -> None:
     assert startup._log_options()
     (conf_dir / "log4j2.properties").touch()
     assert startup._log_options() == ()
+
+
+def test_a_java_of_spark_submit_has_ended_when_its_port_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address, port = server.getsockname()
+        gateway = SimpleNamespace(gateway_parameters=SimpleNamespace(address=address, port=port))
+        monkeypatch.setattr(SparkContext, "_gateway", gateway)
+        assert not startup.java_has_ended(0.0)
+    assert startup.java_has_ended(5.0)

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
+from time import monotonic, sleep
 from typing import Any, Final
 
 from penstock.config import Child, child_environment
@@ -51,6 +53,9 @@ _FLAGS: Final = {
     "spark.app.name": "--name",
 }
 """Settings whose flag beats their `--conf`: given as flags, they also beat those of PYSPARK_SUBMIT_ARGS."""
+
+_BETWEEN_LOOKS: Final = 0.1
+"""Seconds between two looks whether Java is still there."""
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 SHELL: Final = "pyspark-shell"
@@ -239,17 +244,33 @@ def _refuse_if_abandoned() -> None:
 
 
 def java_has_ended(seconds: float) -> bool:
-    """Wait so long for the Java that we started to end; return whether it has."""
+    """Wait so long for Spark's Java to end; return whether it has."""
     from pyspark import SparkContext
 
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is None:
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
         return False
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return _is_closed(gateway.gateway_parameters, monotonic() + seconds)
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def _is_closed(gateway: Any, end: float) -> bool:
+    """Wait until the port of a Java that spark-submit started refuses connections; return whether it does."""
+    while True:
+        try:
+            with socket.create_connection((gateway.address, gateway.port), timeout=1.0):
+                pass
+        except OSError:
+            return True
+        if monotonic() >= end:
+            return False
+        sleep(_BETWEEN_LOOKS)
 
 
 # What is known before Java is up
