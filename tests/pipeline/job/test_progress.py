@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -91,3 +91,21 @@ def test_spark_keeps_few_batches_of_the_past(spark: SparkSession, tmp_path: Path
         assert len(query.recentProgress) <= 10
     finally:
         query.stop()
+
+
+def test_queries_that_have_ended_leave_no_thread_in_python(spark: SparkSession, tmp_path: Path) -> None:
+    """A query is started again for as long as what it needs is away; each has a thread of Java of its own."""
+    ended: list[str] = []
+    heard = listener({}, lambda progress: None, ended.append)
+    spark.streams.addListener(heard)
+    try:
+        threads = list[int]()
+        for number in range(4):
+            query = start(spark, tmp_path / str(number))
+            until(lambda each=query: each.lastProgress)  # type: ignore[misc]
+            query.stop()
+            until(lambda count=number + 1: len(ended) == count)  # type: ignore[misc]
+            threads.append(threading.active_count())
+        until(lambda: threading.active_count() <= threads[0])
+    finally:
+        spark.streams.removeListener(heard)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -67,6 +69,8 @@ class _Listener:
         self._topics = topics
         self._on_progress = on_progress
         self._on_end = on_end
+        self._connections: dict[str, Any] = {}
+        """By the id of a run."""
 
     @cached_property
     def _jlistener(self) -> Any:
@@ -76,13 +80,25 @@ class _Listener:
         return jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(self)
 
     def onQueryStarted(self, event: Any) -> None:
-        return None
+        """Note over which connection the thread of a query calls: its thread here would outlive the query."""
+        from pyspark import SparkContext
+
+        gateway: Any = SparkContext._gateway
+        connection = gateway._gateway_client.get_thread_connection()
+        self._connections[json.loads(event.json())["runId"]] = connection
 
     def onQueryIdle(self, event: Any) -> None:
         return None
 
     def onQueryTerminated(self, event: Any) -> None:
-        self._on_end(str(json.loads(event.json())["runId"]))
+        run = str(json.loads(event.json())["runId"])
+        connection = self._connections.pop(run, None)
+        if connection is not None and (opened := connection.socket) is not None:
+            # Spark reports the end of a query as the last thing that its thread does. The thread that reads
+            # the connection closes it when that has no more to read.
+            with suppress(OSError):  # Java was quicker
+                opened.shutdown(socket.SHUT_RDWR)
+        self._on_end(run)
 
     def onQueryProgress(self, event: Any) -> None:
         progress = json.loads(event.json())["progress"]

@@ -85,6 +85,12 @@ DEFAULTS: Final[Mapping[str, Default]] = {
     "spark.ui.retainedTasks": Default("200", "the same"),
     "spark.ui.dagGraph.retainedRootRDDs": Default("20", "the same"),
     "spark.sql.ui.retainedExecutions": Default("20", "the same; each holds the text and graph of its plan"),
+    "spark.kafka.consumer.cache.timeout": Default(
+        "30s", "a query that is started again leaves its consumers open"
+    ),
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": Default("10s", "the same"),
+    "spark.kafka.consumer.fetchedData.cache.timeout": Default("30s", "the same, and what they had fetched"),
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": Default("10s", "the same"),
     "spark.sql.streaming.numRecentProgressUpdates": Default("10", "each report is taken as it comes"),
 }
 """Settings that we choose where nothing was set."""
