@@ -220,7 +220,11 @@ def test_servers_that_no_context_can_name_are_ended(
     monkeypatch.setattr(supervisor, "down", lambda: ended.append(True))
     monkeypatch.setattr(dev_module, "write_context", write)
     supervisor.home().mkdir(parents=True)  # as the real one does
-    assert main(["dev", "up", "kafka"]) == 143
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever another test has left
+    try:
+        assert main(["dev", "up", "kafka"]) == 143
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert ended == [True]
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.cli import run
 from penstock.cli.app import main
+from penstock.cli.run_options import metrics_address, spark_settings
 from penstock.cli.settings import Format, Settings, scope, use
 from penstock.embedded.private import make_folder
 from penstock.errors import ConfigError, PipelineError, UsageError
@@ -39,11 +40,11 @@ def test_wrong_words_are_told_before_anything_starts(
 
 
 def test_an_address_without_a_host_is_on_the_loopback_interface() -> None:
-    assert run._address("9400") == ("127.0.0.1", 9400)
-    assert run._address("[::1]:9400") == ("::1", 9400)
-    assert run._address(None) is None
+    assert metrics_address("9400") == ("127.0.0.1", 9400)
+    assert metrics_address("[::1]:9400") == ("::1", 9400)
+    assert metrics_address(None) is None
     with pytest.raises(ConfigError):
-        run._address("host")
+        metrics_address("host")
 
 
 PROGRESS = Progress(
@@ -153,6 +154,9 @@ operations:
     [
         ("loop", ["--master", "local[1]"], "--master is for Spark"),
         ("loop", ["--max-offsets", "5"], "--max-offsets is for Spark"),
+        ("loop", ["--max-failures", "0"], "--max-failures is for Spark"),
+        ("loop", ["--ui"], "--ui is for Spark"),
+        ("loop", ["--conf", "spark.a=b"], "--conf is for Spark"),
         ("loop", ["--worker-python", "python3"], "--worker-python is for Spark"),
         ("auto", ["--engine", "loop", "--package", "p.zip"], "--package is for Spark"),
         ("auto", ["--package", "job"], "job holds no application"),
@@ -217,14 +221,18 @@ def test_a_terminal_has_one_status_line_that_is_written_over(terminal: Any) -> N
     assert lines[6] == "data"
 
 
+NOTHING: dict[str, Any] = {"conf": None, "master": None, "driver_memory": None, "ui": False, "package": None}
+
+
 @pytest.mark.parametrize("text", ["spark.x", "x=y", "=y", "sparkx=1"])
 def test_what_sets_nothing_in_spark_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="sets nothing in Spark"):
-        run._settings([text], None, None, ui=False)
+        spark_settings({**NOTHING, "conf": [text]})
 
 
 def test_settings_of_the_command_line() -> None:
-    found = run._settings(["spark.a=b=c", "spark.master=local", "spark.d="], "local[3]", "2g", ui=True)
+    conf = ["spark.a=b=c", "spark.master=local", "spark.d="]
+    found = spark_settings({**NOTHING, "conf": conf, "master": "local[3]", "driver_memory": "2g", "ui": True})
     assert found == {
         "spark.a": "b=c",
         "spark.d": "",

@@ -7,22 +7,51 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import urlsplit
-
-import typer
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.cli import output
+from penstock.cli.run_options import (
+    AtLeastOnce,
+    BrokerTimeout,
+    Conf,
+    DriverMemory,
+    EngineName,
+    EngineOption,
+    File,
+    Fresh,
+    Group,
+    Idle,
+    Master,
+    MaxBytes,
+    MaxFailures,
+    MaxOffsets,
+    MaxTasks,
+    MetricsAt,
+    Once,
+    OnDataLossOption,
+    PackageFile,
+    RealTime,
+    Replay,
+    Shadow,
+    TakeOver,
+    Trigger,
+    Ui,
+    UntilIdle,
+    WorkerPython,
+    job_options,
+    metrics_address,
+    refuse_idle_words,
+    spark_settings,
+)
 from penstock.cli.settings import Format, configuration, current
 from penstock.cli.sparkstart import compile_kernels, silence_java_clients, start_spark
 from penstock.embedded.private import remove_folders, temporary_folder
-from penstock.errors import ConfigError, PipelineError, UsageError
+from penstock.errors import PipelineError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -47,153 +76,6 @@ _WANTED_COLUMNS: Final = (
     "batches",
 )
 """What the table at the end has even if it is nothing."""
-
-
-class OnDataLoss(StrEnum):
-    """What to do if records are gone from a topic before they were read."""
-
-    STOP = "stop"
-    CONTINUE = "continue"
-
-
-class EngineName(StrEnum):
-    """Who runs the routes."""
-
-    AUTO = "auto"
-    FUSED = "fused"
-    COLUMNS = "columns"
-    LOOP = "loop"
-
-
-def _refuse_real_time(given: bool) -> None:
-    if given:
-        raise UsageError(
-            "--real-time is gone",
-            why="The loop has lower latency than Spark's Real-Time Mode had, and delivers exactly once.",
-            next="penstock run --engine loop",
-        )
-
-
-File = Annotated[Path, typer.Argument(help="The pipeline file.")]
-Once = Annotated[bool, typer.Option("--once", help="Process what is there now, then end.")]
-UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when nothing comes any more.")]
-Idle = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", min=0.5, help="What --until-idle calls idle; 5 if not given."),
-]
-Master = Annotated[
-    str | None, typer.Option(help="The Spark master; else as Spark is configured, or local[*,4].")
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; can be given several times."),
-]
-DriverMemory = Annotated[
-    str | None,
-    typer.Option("--driver-memory", metavar="SIZE", help="Memory of Spark's Java, such as 2g."),
-]
-Ui = Annotated[bool, typer.Option("--ui", help="Serve Spark's UI and print its address.")]
-RealTime = Annotated[bool, typer.Option("--real-time", hidden=True, callback=_refuse_real_time)]
-EngineOption = Annotated[
-    EngineName | None,
-    typer.Option("--engine", help="Who runs the routes, loop without Spark; else as the pipeline says."),
-]
-AtLeastOnce = Annotated[
-    bool,
-    typer.Option("--at-least-once", help="Write without transactions where fused or loop would use them."),
-]
-Shadow = Annotated[
-    int,
-    typer.Option(
-        "--shadow",
-        metavar="N",
-        min=0,
-        help="Let one of N records of fused or loop be done twice and compared; 0: none.",
-    ),
-]
-Group = Annotated[
-    str | None,
-    typer.Option(help="Consumer group to commit progress to; else the one that the contract names."),
-]
-OnDataLossOption = Annotated[
-    OnDataLoss | None,
-    typer.Option(
-        "--on-data-loss", help="If records are gone before they were read; else as the pipeline says."
-    ),
-]
-TakeOver = Annotated[
-    bool,
-    typer.Option("--take-over", help="Go on from the offsets of another pipeline's group; for the loop."),
-]
-MaxOffsets = Annotated[
-    int | None,
-    typer.Option("--max-offsets", min=1, help="Records of one batch of Spark at most; 500 000 if not given."),
-]
-MaxBytes = Annotated[
-    int | None,
-    typer.Option("--max-bytes", min=1, help="Bytes of one batch of fused, about; 1 GiB if not given."),
-]
-MaxTasks = Annotated[
-    int | None,
-    typer.Option("--max-tasks", min=1, help="Tasks of one batch of fused at most; else as Spark has slots."),
-]
-MaxFailures = Annotated[
-    int | None,
-    typer.Option(
-        "--max-failures",
-        min=0,
-        help="End when a source has failed so often in a row while others go on; 10 if not given, 0: never.",
-    ),
-]
-Trigger = Annotated[
-    str | None,
-    typer.Option(
-        "--trigger",
-        metavar="INTERVAL",
-        help="Begin a batch of Spark at most so often, as PT10S; else as the pipeline says, or at once.",
-    ),
-]
-Fresh = Annotated[
-    bool,
-    typer.Option(
-        "--fresh-checkpoint", help="Begin anew where the checkpoint does not fit; the old one is kept beside."
-    ),
-]
-Replay = Annotated[
-    bool | None,
-    typer.Option(
-        "--replay/--no-replay",
-        help="If an older checkpoint was put back: write again what was written since, or go on behind it.",
-    ),
-]
-MetricsAt = Annotated[
-    str | None,
-    typer.Option(
-        "--metrics",
-        metavar="[HOST:]PORT",
-        help="Serve /metrics, /healthz and /readyz here; off if not given.",
-    ),
-]
-BrokerTimeout = Annotated[
-    float,
-    typer.Option(
-        "--broker-timeout",
-        metavar="SECONDS",
-        min=1.0,
-        help="With --once or --until-idle: end when a broker is away for so long. Without: go on trying.",
-    ),
-]
-PackageFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--package",
-        metavar="FOLDER",
-        help="What `penstock package` made, for the workers of a cluster; else they get Penstock alone.",
-    ),
-]
-WorkerPython = Annotated[
-    str | None, typer.Option("--worker-python", metavar="PATH", help="The Python of the cluster's workers.")
-]
 
 
 def command(
@@ -228,126 +110,21 @@ def command(
 
     SIGTERM or Ctrl-C finishes the batch that runs; a second one ends at once.
     """
+    given = locals()
     from penstock.pipeline.compile import load_pipeline
-    from penstock.pipeline.job import (
-        IDLE_SECONDS,
-        MAX_BYTES_PER_TRIGGER,
-        MAX_FAILURES,
-        JobOptions,
-        job_of,
-    )
+    from penstock.pipeline.job import job_of
     from penstock.pipeline.spark.session import connect_refusal, is_connect
 
-    if once and until_idle:
-        raise UsageError("--once and --until-idle are two ends", next="give one of them")
-    if idle is not None and not until_idle:
-        raise UsageError("--idle says what --until-idle waits for", next="add --until-idle, or leave it out")
-    address = _address(metrics)
-    options = JobOptions(
-        once=once,
-        until_idle=(idle or IDLE_SECONDS) if until_idle else None,
-        engine=engine,
-        exactly_once=not at_least_once,
-        shadow=shadow,
-        group=group,
-        on_data_loss=on_data_loss,
-        take_over=take_over,
-        max_offsets=max_offsets,
-        max_bytes=max_bytes or MAX_BYTES_PER_TRIGGER,
-        max_tasks=max_tasks,
-        max_failures=MAX_FAILURES if max_failures is None else max_failures,
-        trigger=_interval(trigger),
-        fresh_checkpoint=fresh_checkpoint,
-        replay=replay,
-        broker_timeout=broker_timeout,
-    )
+    options, address = job_options(given), metrics_address(metrics)
     pipeline = load_pipeline(file, context=configuration().context())
-    of_spark = {
-        "--master": master,
-        "--conf": conf or None,
-        "--driver-memory": driver_memory,
-        "--ui": ui or None,
-        "--max-offsets": max_offsets,
-        "--replay": replay,
-        "--max-bytes": max_bytes,
-        "--max-tasks": max_tasks,
-        "--max-failures": max_failures,
-        "--trigger": trigger,
-        "--package": package,
-        "--worker-python": worker_python,
-    }
-    _refuse_idle_words(str(engine or pipeline.engine), of_spark, shadow=shadow, take_over=take_over)
-    settings = _settings(conf or [], master, driver_memory, ui=ui)
-    settings |= _of_package(package, settings)
-    if str(engine or pipeline.engine) != EngineName.LOOP and is_connect(settings):
+    chosen = str(engine or pipeline.engine)
+    refuse_idle_words(chosen, given)
+    settings = spark_settings(given)
+    if chosen != EngineName.LOOP and is_connect(settings):
         raise connect_refusal()
     output.show_logs(debug=False)
     with job_of(pipeline, options) as job:
         _run(job, _Cluster(settings, worker_python), address)
-
-
-def _settings(conf: Sequence[str], master: str | None, memory: str | None, *, ui: bool) -> dict[str, str]:
-    """Return what the command line sets in Spark; an option of its own beats `--conf`."""
-    found = {}
-    for text in conf:
-        key, equals, value = text.partition("=")
-        if not equals or not key.startswith("spark."):
-            raise UsageError(
-                f"'{text}' sets nothing in Spark",
-                where="--conf",
-                why="The names of Spark's settings begin with `spark.`.",
-                next="write --conf spark.KEY=VALUE",
-            )
-        found[key] = value
-    if master is not None:
-        found["spark.master"] = master
-    if memory is not None:
-        found["spark.driver.memory"] = memory
-    if ui:
-        found["spark.ui.enabled"] = "true"
-    return found
-
-
-def _interval(text: str | None) -> float | None:
-    """Read the duration of --trigger; raises UsageError."""
-    from penstock.pipeline.compile import seconds_of
-
-    seconds = None if text is None else seconds_of(text)
-    if text is not None and seconds is None:
-        raise UsageError(
-            f"{text} is no duration", where="--trigger", next="write it like PT0.5S, PT10S or PT1M"
-        )
-    return seconds
-
-
-def _of_package(package: Path | None, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that bring an application to the workers; UsageError if the folder holds none."""
-    from penstock.pipeline.spark.submission import read_application
-
-    if package is None:
-        return {}
-    found = read_application(package.absolute()).settings
-    others = given.get("spark.archives")
-    return {**found, "spark.archives": f"{others},{found['spark.archives']}"} if others else found
-
-
-def _refuse_idle_words(engine: str, of_spark: Mapping[str, object], *, shadow: int, take_over: bool) -> None:
-    """Refuse options that have no meaning for an engine, instead of doing without them."""
-    if engine == EngineName.LOOP:
-        for word, value in of_spark.items():
-            if value is not None:
-                raise UsageError(f"{word} is for Spark, and the loop runs without", next=f"leave {word} out")
-    elif take_over:
-        raise UsageError(
-            "--take-over is for the loop, whose progress is a group",
-            why="The progress of a Spark job is its checkpoint, which belongs to one pipeline file.",
-            next="leave --take-over out, or run --engine loop",
-        )
-    if engine == EngineName.COLUMNS and shadow:
-        raise UsageError(
-            "--shadow compares the kernel of fused and loop, and the columns engine has none",
-            next="leave --shadow out, or choose another engine",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -594,17 +371,3 @@ def _told(served: AbstractContextManager[tuple[str, int]]) -> Iterator[None]:
     with served as (host, port):
         output.talk(f"metrics on http://{host}:{port}/metrics")
         yield
-
-
-def _address(text: str | None) -> tuple[str, int] | None:
-    """Read [HOST:]PORT; without a host it is the loopback interface."""
-    if text is None:
-        return None
-    try:
-        found = urlsplit(f"//127.0.0.1:{text}" if text.isdecimal() else f"//{text}")
-        host, port = found.hostname, found.port
-    except ValueError:
-        host, port = None, None
-    if not host or port is None:
-        raise ConfigError(f"'{text}' is no address", where="--metrics", next="write --metrics HOST:PORT")
-    return host, port

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.run import EngineName
+from penstock.cli.run_options import EngineName
 from penstock.errors import UsageError
 from penstock.pipeline import graph
 from penstock.pipeline.compile import Pipeline, check_pipeline

@@ -174,15 +174,15 @@ def test_what_cannot_be_seen_of_a_topic_this_time_is_compared_the_next_time(
         query=None,
         work=None,
         exactly_once=False,
-        checkpoint=SimpleNamespace(fingerprint=tmp_path / "in.json", exists=exists),
+        checkpoint=SimpleNamespace(fingerprint="in.json", exists=exists),
     )
-    monkeypatch.setattr(preparation, "sources_of", lambda _: (SOURCE,))
     monkeypatch.setattr(preparation, "_prepare", lambda *_: ready)
     monkeypatch.setattr(preparation, "_fingerprint", lambda *_, **__: Noted(seen))
-    monkeypatch.setattr(preparation, "read_fingerprint", lambda _: Noted({"0": "then", "1": "then"}))
-    monkeypatch.setattr(preparation, "write_fingerprint", lambda path, found: written.append(found))
-    pipeline: Any = SimpleNamespace(checkpoint=tmp_path)
-    preparation.prepare(pipeline, JobOptions(), SimpleNamespace())  # type: ignore[arg-type]
+    monkeypatch.setattr(preparation, "read_fingerprint", lambda *_: Noted({"0": "then", "1": "then"}))
+    monkeypatch.setattr(preparation, "write_fingerprint", lambda files, path, found: written.append(found))
+    nothing: Any = SimpleNamespace()
+    checked: Any = SimpleNamespace(source=SOURCE)
+    preparation.prepare([checked], nothing, JobOptions(), nothing, LocalFileSystem(tmp_path))
     assert written == [Noted(kept)]
 
 
@@ -234,7 +234,7 @@ def prepare_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def run(passed: tuple[Change, ...] = (), **options: Any) -> Any:
         monkeypatch.setattr(job_loop, "beyond_end", lambda *_: passed)
-        job = LoopJob(SimpleNamespace(on_data_loss="stop"), JobOptions(**options))  # type: ignore[arg-type]
+        job = LoopJob(SimpleNamespace(on_data_loss="stop", trigger=None), JobOptions(**options))  # type: ignore[arg-type]
         return job._prepare_one(SOURCE)
 
     return run
