@@ -102,7 +102,7 @@ def test_heartbeats_come_through_a_budget_that_is_full(play: Play, tools: Any) -
 @pytest.mark.parametrize("kind", ["stored", "refused at once", "other"])
 def test_a_flood_of_tiny_requests_in_one_write(play: Play, tools: Any, kind: str) -> None:
     """As many as fit the buffer of a connection: few are begun in one turn, all are answered in order."""
-    count = 5000
+    count = 3000
     frames = {
         "stored": lambda number: tools.produce(number=number),
         "refused at once": lambda number: tools.produce(batch=b"", number=number),
