@@ -529,3 +529,10 @@ def test_a_gateway_whose_pulsar_fails_is_not_started(make_stack: Callable[..., S
     with pytest.raises(StartupError, match="tiny ended while starting"):
         stack.start()
     assert not gateway.tried
+
+
+def test_ports_of_one_server_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([21_000, 21_000, 21_001])
+    monkeypatch.setattr("penstock.embedded.server.choose_port", lambda fixed, setting: next(found))
+    server = Kafka()
+    assert (server.port("port"), server.port("controller-port")) == (21_000, 21_001)

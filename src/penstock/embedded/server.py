@@ -177,8 +177,16 @@ class Server(ABC):
         """Give the port chosen under this name."""
         with self._choosing:  # whoever asks first while it starts in another thread
             if name not in self._ports:
-                self._ports[name] = choose_port(self._wanted_ports[name], setting=f"{self.name} {name}")
+                self._ports[name] = self._choose(name)
             return self._ports[name]
+
+    def _choose(self, name: str) -> int:
+        """Choose a port that is no other one of this server: those look free while it is down."""
+        wanted, setting = self._wanted_ports[name], f"{self.name} {name}"
+        port = choose_port(wanted, setting=setting)
+        while not wanted and port in self._ports.values():
+            port = choose_port(wanted, setting=setting)
+        return port
 
     # How it starts
 
