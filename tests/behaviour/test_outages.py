@@ -613,7 +613,8 @@ def survive(site: Site, name: str, outages: Callable[[Callable[[], None]], None]
         for job in site.jobs:
             # Python's workers grow while they see their first batches.
             until(
-                f"{job} is slow", lambda j=job: min(site.health.metric(j, "batches_total").values()) >= WARM
+                f"{job} is slow",
+                lambda j=job: min(site.health.metric(j, "batches_total").values(), default=0) >= WARM,
             )
         site.health.watch()
         outages(all_go_on)

@@ -127,12 +127,14 @@ def assert_not_in_files(folder: Path, secret: str) -> None:
 class Explain(Watcher):
     """Asks Spark for the plan of the running query."""
 
-    def __init__(self, spark: SparkSession, job: Job) -> None:
-        self.spark, self.job, self.plans = spark, job, list[str]()
+    def __init__(self, job: Job) -> None:
+        self.job, self.plans = job, list[str]()
 
     def batch(self, progress: Progress) -> None:
-        self.plans += [query._jsq.explainInternal(True) for query in self.spark.streams.active]
-        self.plans.append(str(self.spark.streams.active[0].lastProgress.json))
+        # They run in a session of their own.
+        active = [running.query for running in self.job._queries.values()]
+        self.plans += [query._jsq.explainInternal(True) for query in active]
+        self.plans.append(str(active[0].lastProgress.json))
         self.job.stop()
 
 
@@ -156,7 +158,7 @@ def test_no_plan_shows_a_secret(
     shop.write({"check": "none"}).produce([record(1)])
     with Job(shop.pipeline(), JobOptions(engine=engine)) as job:
         job.prepare()
-        explain = Explain(spark, job)
+        explain = Explain(job)
         job.watch(explain)
         job.run(spark)
     assert ids(shop.read("out")) == ["e-1"]

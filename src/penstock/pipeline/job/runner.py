@@ -435,6 +435,7 @@ class Job:
         if problem is None:
             return
         going_on = [each for each in self._queries if self._restarts.failing(each) is None]
+        was_failing = self._restarts.failing(name) is not None
         pause = (
             None if self._is_over() else self._restarts.next_start(name, problem, others_go_on=bool(going_on))
         )
@@ -442,8 +443,10 @@ class Job:
             if isinstance(problem, UnknownSchemas):
                 self._prepared[name] = refreshed(self._prepared[name], self.pipeline)
             self._to_start[name] = monotonic() + pause
-        elif not self._stop.is_set() or not isinstance(problem, (WorkerFailure, AwayFailure)):
-            # What could go on has not failed if the end was asked for.
+        elif not self._stop.is_set() or not (
+            was_failing or isinstance(problem, (WorkerFailure, AwayFailure))
+        ):
+            # What could go on, or was waiting for its next start, has not failed if the end was asked for.
             self._failures[name] = problem
             if self._is_daemon:
                 self._failures |= dict(self._restarts.others(name))

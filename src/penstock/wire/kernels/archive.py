@@ -26,13 +26,17 @@ COMPILED: Final = "compiled"
 """The folder inside of this package that holds the compiled kernels of an archive."""
 
 
+_IS_UNPACKED: Final = Path(__file__).with_name(COMPILED).is_dir()
+"""Whether this package came in an archive that Spark has unpacked."""
+
+
 def is_archived(file: str) -> bool:
-    """Tell whether a module was imported from an archive.
+    """Tell whether a module was imported from an archive, or from a folder into which one was unpacked.
 
     >>> is_archived("/job/penstock-package.zip/penstock/wire/kernels/utf8.py"), is_archived("/src/utf8.py")
     (True, False)
     """
-    return ".zip/" in file
+    return ".zip/" in file or _IS_UNPACKED
 
 
 @contextmanager
