@@ -20,6 +20,8 @@ HERE = Path(__file__).parent
 _SMALL = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _START_SECONDS = 280.0
 _ORDER_SECONDS = 60.0
+_END_SECONDS = 8.0
+"""YARN takes half a minute to stop what nobody uses any more."""
 
 
 class MiniCluster:
@@ -98,7 +100,7 @@ class MiniCluster:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(30)
+            self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(30)
