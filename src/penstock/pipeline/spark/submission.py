@@ -174,9 +174,10 @@ def make_application(
     context = _values(config, pipeline)
     files = _files_of(pipeline, config, context)
     root = Path(commonpath([str(file.parent) for file in files]))
-    project = files[0].parent if files[0].name == FILE else Path(pipeline.path).absolute().parent
+    beside = Path(pipeline.path).absolute().parent
+    project = files[0].parent if files[0].name == FILE else beside
     packed = {f"application/{file.relative_to(root)}": file.read_bytes() for file in files}
-    functions = modules_of(functions_of(pipeline), Path(pipeline.path).absolute().parent)
+    functions = modules_of(functions_of(pipeline), beside)
     found = _distributions() if libraries else {}
     kernels = _kernels()
     about = {
@@ -193,7 +194,6 @@ def make_application(
     own = Path(penstock.__file__).parent
     packed |= {f"python/penstock/{file.relative_to(own)}": file.read_bytes() for file in _files(own)}
     packed |= {f"python/{name}": data for name, data in kernels.items()}
-    beside = Path(pipeline.path).absolute().parent
     packed |= {f"python/{file.relative_to(beside)}": file.read_bytes() for file in functions}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -278,16 +278,16 @@ def _named_files(context: Iterable[Value]) -> Iterator[Path]:
 def _distributions() -> dict[str, importlib.metadata.Distribution]:
     """Give the installed libraries that Penstock needs with its extras, and what they need, by name."""
     found: dict[str, importlib.metadata.Distribution] = {}
-    waiting = [(name, "") for name in _required("penstock", _EXTRAS)]
+    waiting = [*_required("penstock", _EXTRAS)]
     while waiting:
-        name = waiting.pop()[0]
+        name = waiting.pop()
         if name in found or name in _SPARKS_OWN:
             continue
         try:
             found[name] = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             continue  # for another platform, or Penstock does without it
-        waiting += [(each, name) for each in _required(name, ())]
+        waiting += _required(name, ())
     return dict(sorted(found.items()))
 
 
