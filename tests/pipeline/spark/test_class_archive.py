@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from pyspark import SparkContext
 
 from penstock.embedded.java import find_java
 from penstock.pipeline.spark import class_archive
@@ -33,10 +34,12 @@ def archive(content: bytes) -> Path:
 def test_the_session_of_the_tests_maps_the_file(spark: SparkSession) -> None:
     (option, *_) = class_archive.archive().use()
     _, _, path = option.partition("=")
-    javas = [each for each in psutil.Process().children(recursive=True) if each.name() == "java"]
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    java = psutil.Process(gateway.proc.pid)
     # Another worker may have recorded it while the Java of this one ran.
-    later = [java for java in javas if java.create_time() > Path(path).stat().st_mtime]
-    assert not later or any(path in {mapped.path for mapped in java.memory_maps()} for java in later)
+    is_later = java.create_time() > Path(path).stat().st_mtime
+    assert (path in {mapped.path for mapped in java.memory_maps()}) == is_later
 
 
 def test_nothing_is_asked_of_java_before_the_file_is_there(home: Path) -> None:
