@@ -15,7 +15,7 @@ from penstock.brokers.kafka_raw.group_offsets import GroupOffset
 from penstock.brokers.kafka_raw.partition_queue import MOST_UNDER_WAY
 from penstock.brokers.kafka_raw.producer import Producer
 from penstock.brokers.kafka_raw.transaction import TransactionalProducer
-from penstock.errors import KafkaRefused, PenstockError, Unreachable
+from penstock.errors import KafkaRefused, PenstockError, ProducerFenced, Unreachable
 from penstock.wire.kafka.batch_body import BatchBody
 
 PRODUCE, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 0, 24, 25, 26, 28
@@ -224,3 +224,23 @@ def test_a_transaction_whose_offsets_are_refused_is_aborted(
     producer.begin()
     producer.commit(group="g", offsets=OFFSETS)
     assert ends(broker)[-1:] == [True]
+
+
+def test_who_learns_at_the_abort_that_it_was_shut_out_says_so(
+    broker: Any, open_cluster: Open, keep: Keep
+) -> None:
+    """A coordinator of groups that is busy says UNKNOWN_SERVER_ERROR; only the abort tells what it was."""
+    Withheld(broker)
+    broker.answers[ADD_OFFSETS] = lambda _: NO_WAIT + struct.pack(">h", 0)
+    broker.answers[TXN_OFFSET_COMMIT] = lambda _: rows(-1)
+    broker.answers[END_TXN] = lambda _: NO_WAIT + struct.pack(">h", 90)
+    producer = keep(TransactionalProducer(open_cluster(broker), "id", delivery_timeout=SOON))
+    producer.begin()
+    with pytest.raises(KafkaRefused) as refused:
+        producer.commit(group="g", offsets=OFFSETS)
+    assert not isinstance(refused.value, ProducerFenced)
+    with pytest.raises(ProducerFenced):
+        producer.abort()
+    producer.abort()
+    with pytest.raises(ProducerFenced):
+        producer.begin()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.brokers.kafka_raw.answer import Answer
@@ -136,16 +136,24 @@ class TransactionalProducer:
             self._end(committed=True)
 
     def abort(self) -> None:
-        """Make everything since `begin` invisible for readers of committed records."""
+        """Make everything since `begin` invisible for readers of committed records.
+
+        Raises ProducerFenced if that is learnt only now; it is invisible then, too.
+        """
         if not self._open:
             return
         self._usable = False
         # What is still under way must not come after the end: it would belong to the next transaction.
         self._producer.settle()
-        # Who fenced us has aborted it already.
-        with suppress(ProducerFenced), self._inside():
-            self._end(committed=False)
-        self._open = False
+        was_fenced = self._fenced is not None
+        try:
+            with self._inside():
+                self._end(committed=False)
+        except ProducerFenced:
+            # Who fenced us has aborted it already.
+            self._open = False
+            if not was_fenced:
+                raise
 
     def close(self) -> None:
         """Close the connections; an open transaction is aborted by its time-out, or by the next producer."""
