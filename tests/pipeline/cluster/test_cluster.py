@@ -13,18 +13,15 @@ import time
 import uuid
 import venv
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from ruamel.yaml import YAML
+from standalone import SHORT_LIVED, Standalone
 
 from penstock.brokers.kafka_records import publish, scan
 from penstock.embedded.java import find_java
-from penstock.embedded.ports import choose_port
-from penstock.embedded.process import ServerProcess
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.deadletter import TYPE
 from penstock.record import KafkaRecord
@@ -37,8 +34,6 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(400)]
 SHOP = Path(__file__).parents[3] / "examples" / "shop"
 ORDERS = 400
 DEAD_EVERY = 40
-_SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Options of a Java that starts with less CPU and is slow with many records."""
 
 
 @pytest.fixture(scope="module")
@@ -70,64 +65,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cluster")
 
 
-class Standalone:
-    """A Spark cluster on loopback, from PySpark's own classes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.address = f"spark://127.0.0.1:{choose_port(0, setting='master')}"
-        self.running: list[ServerProcess] = []
-        self.workers: list[ServerProcess] = []
-        self._numbers = iter(range(100))
-
-    def start(self) -> None:
-        port = self.address.rpartition(":")[2]
-        words = ("--host", "127.0.0.1", "--port", port, "--webui-port", "0")
-        head = _daemon("master.Master", self.folder, *words)
-        self.running.append(head)
-        head.wait_until(lambda: "I have been elected leader" in _text(head), timeout=90)
-        for _ in range(2):
-            self.add_worker()
-
-    def add_worker(self) -> None:
-        number = next(self._numbers)
-        own = ("--cores", "1", "--memory", "2g", "--webui-port", "0", "--host", "127.0.0.1")
-        work = ("--work-dir", str(self.folder / f"work-{number}"))
-        worker = _daemon("worker.Worker", self.folder, *own, *work, self.address, number=number)
-        self.running.append(worker)
-        self.workers.append(worker)
-        worker.wait_until(lambda: "Successfully registered" in _text(worker), timeout=90)
-
-    def kill_worker(self) -> None:
-        """Kill a worker with its executor and their Python, as a machine that is switched off."""
-        (log,) = {worker.out for worker in self.workers[:1]}
-        work = str(self.folder / f"work-{log.stem.rpartition('-')[2]}")
-        worker = next(each for each in psutil.process_iter() if work in command_of(each))
-        family = [worker, *worker.children(recursive=True)]
-        for each in family:
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-        psutil.wait_procs(family, timeout=30)
-        self.workers.pop(0)
-
-
-def command_of(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
 @pytest.fixture(scope="module")
 def standalone(machine: Path) -> Iterator[Standalone]:
     """Run a master and two workers of one core each."""
-    made = Standalone(machine)
-    try:
-        made.start()
+    with Standalone(machine, workers=2, cores=1) as made:
         yield made
-    finally:
-        for process in reversed(made.running):
-            process.close()
 
 
 @pytest.fixture
@@ -136,28 +78,6 @@ def master(standalone: Standalone) -> str:
     while len(standalone.workers) < 2:
         standalone.add_worker()
     return standalone.address
-
-
-def _daemon(name: str, folder: Path, *words: str, number: int = 0) -> ServerProcess:
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    environment = {
-        "JAVA_HOME": str(find_java().home),
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_NO_DAEMONIZE": "1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _SHORT_LIVED,
-        "PENSTOCK_HOME": str(folder),
-    }
-    given = [f"{key}={value}" for key, value in environment.items()]
-    command = ["env", *given, "bash", str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
-    return ServerProcess(name, [*command, *words], out=folder / f"{name}-{number}.log")
-
-
-def _text(process: ServerProcess) -> str:
-    return process.out.read_text(encoding="utf-8", errors="replace")
 
 
 @pytest.fixture
@@ -336,5 +256,5 @@ def _environment(folder: Path) -> dict[str, str]:
     """On loopback, with executors that compile little: they live for seconds."""
     defaults = folder / "conf" / "spark-defaults.conf"
     defaults.parent.mkdir(exist_ok=True)
-    defaults.write_text(f"spark.executor.extraJavaOptions {_SHORT_LIVED}\n")
+    defaults.write_text(f"spark.executor.extraJavaOptions {SHORT_LIVED}\n")
     return {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(defaults.parent)}

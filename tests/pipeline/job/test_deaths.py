@@ -55,6 +55,11 @@ LOST = (
         ),
         ("Python worker failed to connect back.", "did not start in time", "less to do"),
         (
+            "RuntimeError: a worker of Spark runs on linux-aarch64, the driver on linux-x86_64",
+            "another kind of machine",
+            "one kind of machine",
+        ),
+        (
             "Job 3 cancelled because SparkContext was shut down",
             "Spark was stopped",
             "run again",

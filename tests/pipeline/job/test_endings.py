@@ -191,6 +191,7 @@ class Sources:
                 name=name, source=SimpleNamespace(connections={}), schemas=job._prepared["s"].schemas
             )
             job.totals[name] = runner.Totals()
+            job.outages[name] = OutageLog(logging.getLogger("test"), f"{name}: kafka")
         self.notes = Notes()
         job.watch(self.notes)
         job._prepared.pop("s", None) if "s" not in outcomes else None
@@ -351,6 +352,27 @@ def test_a_job_that_is_asked_to_end_while_a_cluster_is_away_has_not_failed(
     monkeypatch.setattr(runner, "finish", lambda query: True)
     job.watch(Stopper(job))
     assert played(job, monkeypatch, [away()])[-1] == "1 starts"
+
+
+def test_a_batch_that_waits_for_what_is_away_is_given_up_at_the_end(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`finish` lets the batch that runs be written; it never is, and who asked for the end waits for it."""
+    stopped: list[str] = []
+    query = SimpleNamespace(run_id="1", is_active=True, stop=lambda: stopped.append("s"))
+    monkeypatch.setattr(runner, "start_query", lambda *_: query)
+    monkeypatch.setattr(runner, "finish", lambda query: True)
+    monkeypatch.setattr(runner, "_LAST_WORDS", 0.0)
+
+    def ended(query: Any, seconds: float) -> bool:
+        job.stop()
+        if not job.outages["s"].seconds:
+            job.outages["s"].failed("connection refused")
+        return bool(stopped)
+
+    monkeypatch.setattr(runner, "ended", ended)
+    job._run(None)  # type: ignore[arg-type]
+    assert stopped
 
 
 def test_a_source_that_does_not_get_on_is_named_with_its_reason(

@@ -260,6 +260,44 @@ def test_a_job_goes_on_when_its_broker_was_away_for_longer_than_it_waits(
     assert "no answer for" in told[0] or "did not answer in time" in told[0]
 
 
+@pytest.mark.parametrize("engine", [pytest.param("columns", marks=pytest.mark.soak), "fused", "loop"])
+def test_a_job_that_is_asked_to_end_while_its_broker_is_away_ends_soon(
+    project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str
+) -> None:
+    """Sooner than the 30 s after which Kubernetes kills."""
+    asked: list[float] = []
+
+    class Outage(Watcher):
+        def batch(self, progress: Progress) -> None:
+            if not asked:
+                asked.append(0.0)
+                threading.Thread(target=lose).start()
+
+    def lose() -> None:
+        mortal_kafka.kill()
+        end = time.monotonic() + 60
+        while not job.stalled() and time.monotonic() < end:
+            threading.Event().wait(0.1)
+        asked.append(time.monotonic())
+        job.stop()
+
+    shop = project(servers={"kafka": mortal_kafka}).create(partitions=2).write()
+    shop.produce(record(number) for number in range(3000))
+    with job_of(shop.pipeline(), JobOptions(engine=engine, max_offsets=500)) as job:
+        job.prepare()
+        job.watch(Outage())
+        job.run(spark)
+        ended = time.monotonic()
+    mortal_kafka.start()
+    assert ended - asked[-1] < 25
+    with job_of(shop.pipeline(), JobOptions(engine=engine, once=True)) as job:
+        job.prepare()
+        job.run(spark)
+    found = ids(shop.read("out"))
+    assert set(found) == {f"e-{number}" for number in range(3000)}
+    assert engine == "columns" or len(found) == 3000
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ["fused", "loop"])
 def test_a_broker_that_restarts_over_and_over_makes_nobody_repeat_anything(

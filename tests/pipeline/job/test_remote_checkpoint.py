@@ -185,6 +185,34 @@ def test_a_namenode_in_safe_mode_is_waited_for(
     assert Counter(numbers(shop)) == Counter(range(9))
 
 
+@pytest.mark.soak
+def test_a_namenode_that_goes_away_is_waited_for(
+    project: Make, spark: SparkSession, hdfs: MiniCluster, folder: str
+) -> None:
+    shop = project().create().write(checkpoint=folder)
+    shop.produce(map(record, range(5)))
+    job, seen = Job(shop.pipeline(), JobOptions(engine="fused")), Notes()
+    with job:
+        job.watch(seen)
+        job.prepare()
+        thread = threading.Thread(target=run, args=(job, spark, seen))
+        thread.start()
+        try:
+            assert seen.batches.wait(120)
+            hdfs.order("stop namenode")
+            try:
+                shop.produce(map(record, range(5, 9)))
+                seen.until("the file system of the checkpoint takes no writes, or does not answer", 180)
+            finally:
+                hdfs.order("start namenode")
+            seen.until("writes again after", 180)
+        finally:
+            job.stop()
+            thread.join(120)
+    assert seen.failed == []
+    assert Counter(numbers(shop)) == Counter(range(9))
+
+
 def test_files_that_are_cut_are_told(
     project: Make, spark: SparkSession, hdfs: MiniCluster, folder: str
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from penstock.pipeline.spark import stream as stream_module
@@ -158,3 +161,28 @@ def test_what_spark_asks_for_is_what_the_planner_is_asked_for() -> None:
     assert not planner.closed
     found.stop()
     assert planner.closed
+
+
+# In a task
+
+
+def doubled(share: int) -> Iterator[tuple[int, ...]]:
+    yield share, 2 * share
+
+
+def batch(share: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(share)])], ["share"])
+
+
+def test_a_share_becomes_rows() -> None:
+    (found,) = stream_module._task(doubled, ["a", "b"])([batch(21)])
+    assert found.to_pydict() == {"a": [21], "b": [42]}
+
+
+def test_a_worker_on_another_platform_is_refused_before_it_imports_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = stream_module._task(doubled, ["a", "b"])
+    monkeypatch.setattr(sysconfig, "get_platform", lambda: "linux-riscv64")
+    with pytest.raises(RuntimeError, match="a worker of Spark runs on linux-riscv64, the driver on "):
+        next(iter(task([batch(1)])))

@@ -80,6 +80,11 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
         "end one of the two; a copy of a checkpoint cannot run beside the original",
     ),
     (
+        r"a worker of Spark runs on \S+, the driver on ",
+        "a worker of Spark is another kind of machine than the driver",
+        "run the driver and all workers on one kind of machine: compiled libraries are for one",
+    ),
+    (
         _LATE,
         _LATE_WORKER,
         "run again when the machine has less to do: the checkpoint knows where to go on",

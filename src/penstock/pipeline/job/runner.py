@@ -391,11 +391,7 @@ class Job:
                     self._note("ending when the batch that runs is written; a second signal ends at once")
             if ending:
                 self._to_start.clear()
-                asked |= {
-                    query.run_id
-                    for query in self._queries.values()
-                    if query.run_id not in asked and finish(query)
-                }
+                self._finish(asked)
                 continue
             for name in [name for name, at in self._to_start.items() if at <= monotonic()]:
                 del self._to_start[name]
@@ -403,6 +399,16 @@ class Job:
         self._hear_last(runs)
         if self._failures:
             raise combined(self._failures)
+
+    def _finish(self, asked: set[str]) -> None:
+        """Ask queries to end, each once; a batch that waits for what is away is given up."""
+        for name, query in self._queries.items():
+            is_away = self.outages[name].reason is not None or self._restarts.failing(name) is not None
+            if is_away and query.is_active:
+                query.stop()
+                asked.add(query.run_id)
+            elif query.run_id not in asked and finish(query):
+                asked.add(query.run_id)
 
     def _is_over(self) -> bool:
         """Say whether the job ends because of a failure; one with an end goes on to it with the others."""

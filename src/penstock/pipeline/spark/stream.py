@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -264,13 +265,23 @@ def planned_stream(
 def _task(
     read: Callable[[Any], Iterator[tuple[int, ...]]], names: Sequence[str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function that a task calls with its share, one cell with pickled bytes."""
+    """Make the function that a task calls with its share, one cell with pickled bytes.
+
+    `read` travels pickled inside of it: to unpickle it imports libraries, which another platform lacks.
+    """
+    from pyspark.serializers import CPickleSerializer
+
+    pickled: Callable[[object], bytes] = CPickleSerializer().dumps
+    packed, platform = pickled(read), sysconfig.get_platform()
 
     def data_source_read_func(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         from pyspark.serializers import CPickleSerializer
 
+        if (here := sysconfig.get_platform()) != platform:
+            raise RuntimeError(f"a worker of Spark runs on {here}, the driver on {platform}")
         unpickled: Callable[[bytes], Any] = CPickleSerializer().loads
+        read = unpickled(packed)
         for batch in batches:
             share = unpickled(batch.column(0)[0].as_py())
             for row in read(share):
