@@ -26,6 +26,7 @@ from penstock.pipeline.functions.process import Settings
 from penstock.pipeline.functions.receipts import Receipts
 from penstock.pipeline.job import Job, JobOptions, Progress, delivery_of
 from penstock.pipeline.job.failure import failure, is_away
+from penstock.pipeline.job.fused import _slots
 from penstock.pipeline.job.groups import Committer, group_of
 from penstock.pipeline.job.metrics import Metrics
 from penstock.pipeline.job.pages import Answer, serve
@@ -341,7 +342,7 @@ def test_what_spark_tells_of_a_batch(latest: dict[str, Any] | None, lag: int) ->
 
 
 def query_that_says(message: str, data: bool = False) -> Any:
-    return RunningQuery(SimpleNamespace(status={"message": message, "isDataAvailable": data}))  # type: ignore[arg-type]
+    return RunningQuery(SimpleNamespace(status={"message": message, "isDataAvailable": data}), "1")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -383,7 +384,7 @@ class Told:
 
 def test_a_query_whose_planner_has_just_found_nothing_is_waiting() -> None:
     told: Any = Told()
-    query = RunningQuery(told, told)
+    query = RunningQuery(told, "1", told)
     assert query.is_waiting
     told.idle_at -= 2.0
     assert not query.is_waiting
@@ -393,11 +394,44 @@ def test_a_query_whose_planner_has_just_found_nothing_is_waiting() -> None:
 
 def test_a_planner_is_released_before_java_waits_for_it() -> None:
     told: Any = Told()
-    RunningQuery(told, told).stop()
+    RunningQuery(told, "1", told).stop()
     assert told.calls == ["release", "stop"]
 
 
 def test_a_planner_is_released_when_a_query_is_asked_to_end() -> None:
     told: Any = Told()
-    assert finish(RunningQuery(told, told))
+    assert finish(RunningQuery(told, "1", told))
     assert told.calls == ["release", "java", "release", "stop"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "counts"),
+    [
+        ({}, [2, 4]),
+        ({"spark.dynamicAllocation.enabled": "true"}, [100, 100]),
+        (
+            {
+                "spark.dynamicAllocation.enabled": "true",
+                "spark.dynamicAllocation.maxExecutors": "3",
+                "spark.executor.cores": "1",
+            },
+            [3, 4],
+        ),
+        ({"spark.dynamicAllocation.enabled": "true", "spark.executor.cores": "2"}, [200, 200]),
+    ],
+)
+def test_slots_are_asked_for_anew_and_settings_once(settings: dict[str, str], counts: list[int]) -> None:
+    """With dynamic allocation it is how many executors may come."""
+    asked, now = [], SimpleNamespace(defaultParallelism=2)
+
+    def get_conf() -> dict[str, str]:
+        asked.append(1)
+        return settings
+
+    now.getConf = get_conf
+    slots = _slots(SimpleNamespace(sparkContext=now))  # type: ignore[arg-type]
+    found = [slots()]
+    now.defaultParallelism = 4
+    found.append(slots())
+    assert found == counts
+    assert len(asked) == 1

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import psutil
 import pyarrow as pa
@@ -143,11 +144,13 @@ def test_what_a_planner_raises_ends_the_query(
 
 def test_what_spark_asks_for_is_what_the_planner_is_asked_for() -> None:
     """Without Spark: offsets are texts here."""
-    python = SimpleNamespace(PythonStreamingSourceOffset=lambda text: SimpleNamespace(json=lambda: text))
-    v2 = SimpleNamespace(v2=SimpleNamespace(python=python))
-    sql = SimpleNamespace(execution=SimpleNamespace(datasources=v2))
-    jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=SimpleNamespace(sql=sql))))
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm, _gateway=None))
+    jvm, context = MagicMock(), MagicMock()
+    python = jvm.org.apache.spark.sql.execution.datasources.v2.python
+    python.PythonStreamingSourceOffset = lambda text: SimpleNamespace(json=lambda: text)
+    python.PythonStreamingInputPartition = lambda number, share, none: (number, pickle.loads(share))
+    gateway = SimpleNamespace(new_array=lambda kind, size: [None] * size)
+    context._jvm, context._gateway = jvm, gateway
+    spark: Any = SimpleNamespace(sparkContext=context)
     planner = Counter(150)
     found = stream_module._Stream("numbers", spark, planner, "factory")
     begin = found.initialOffset()
@@ -156,6 +159,17 @@ def test_what_spark_asks_for_is_what_the_planner_is_asked_for() -> None:
     assert found.reportLatestOffset().json() == '{"t": {"0": 150}}'
     assert found.deserializeOffset("x").json() == "x"
     assert found.createReaderFactory() == "factory"
+    # Spark asks for the tasks of a batch twice; the second time nothing is asked of anybody.
+    end = found.latestOffset(begin, None)
+    planned = found.planInputPartitions(begin, end)
+    assert [number for number, _ in planned] == list(
+        range(len(planner.shares({"t": {"0": 0}}, {"t": {"0": 100}})))
+    )
+    names = context.setLocalProperty.call_args_list
+    assert [call.args[0] for call in names] == ["spark.job.description", "callSite.short"]
+    assert found.planInputPartitions(begin, end) is planned
+    assert len(context.setLocalProperty.call_args_list) == 2
+    assert found.planInputPartitions(end, found.latestOffset(end, None)) is not planned
     found.prepareForTriggerAvailableNow()
     assert planner.is_frozen
     assert not planner.closed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -105,7 +105,7 @@ def planner_of(
     spark: SparkSession, work: Work, settings: JobOptions, begin: Offsets, *, watch: EndWatch, waits: bool
 ) -> Planner:
     """Give what plans the batches of a source; each is divided for the slots that the cluster has then."""
-    slots = partial(_slots, spark)
+    slots = _slots(spark)
     return Planner(
         settings=work.settings,
         topic=work.topic,
@@ -122,18 +122,19 @@ def planner_of(
     )
 
 
-def _slots(spark: SparkSession) -> int:
-    """Return how many tasks the cluster runs at the same time, by the executors that it has now.
+def _slots(spark: SparkSession) -> Callable[[], int]:
+    """Give what tells how many tasks the cluster runs at the same time, by the executors that it has then.
 
     With dynamic allocation it is how many it may have: Spark asks for executors only when tasks wait.
     """
     context = spark.sparkContext
+    # A copy of all settings, which Py4J fetches one by one: some hundred questions.
     conf = context.getConf()
     if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
-        return context.defaultParallelism
+        return lambda: context.defaultParallelism
     executors = int(conf.get("spark.dynamicAllocation.maxExecutors", str(_MOST_EXECUTORS)) or _MOST_EXECUTORS)
-    cores = int(conf.get("spark.executor.cores", "1") or 1)
-    return max(context.defaultParallelism, min(executors, _MOST_EXECUTORS) * cores)
+    allowed = min(executors, _MOST_EXECUTORS) * int(conf.get("spark.executor.cores", "1") or 1)
+    return lambda: max(context.defaultParallelism, allowed)
 
 
 def counted(spark: SparkSession, work: Work, planner: Planner, *, name: str, title: str) -> DataStreamWriter:

@@ -36,14 +36,11 @@ class RunningQuery:
     """A query of Spark, and what plans it in this process if anything does."""
 
     query: StreamingQuery
+    run_id: str
+    """The id of this run, as events of Spark name it."""
     planner: Planner | None = None
     interval: float = 0.0
     """Seconds between two batches; 0: the next one begins when there is something."""
-
-    @property
-    def run_id(self) -> str:
-        """The id of this run, as events of Spark name it."""
-        return str(self.query.runId)
 
     @property
     def is_active(self) -> bool:
@@ -89,9 +86,11 @@ def start_query(
         writer = counted(spark, prepared.work, planner, name=source.name, title=_title(source))
     writer = writer.queryName(source.name).option("checkpointLocation", prepared.checkpoint.url)
     if settings.once:
-        return RunningQuery(writer.trigger(availableNow=True).start(), planner, interval)
-    trigger = f"{round(1000 * interval)} milliseconds"
-    return RunningQuery(writer.trigger(processingTime=trigger).start(), planner, interval)
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{round(1000 * interval)} milliseconds")
+    query = writer.start()
+    return RunningQuery(query, str(query.runId), planner, interval)
 
 
 def _title(source: Source) -> str:

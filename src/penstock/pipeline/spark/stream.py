@@ -79,12 +79,20 @@ class _Stream(_JavaObject):
         self._planner = planner
         self._factory = factory
         self._context: Any = spark.sparkContext
+        # Py4J asks Java for each part of a name, each time: what every batch needs is looked up once.
+        python = self._jvm.org.apache.spark.sql.execution.datasources.v2.python
+        self._new_offset = python.PythonStreamingSourceOffset
+        self._new_partition = python.PythonStreamingInputPartition
+        self._partition = self._jvm.org.apache.spark.sql.connector.read.InputPartition
+        self._none = self._jvm.scala.Option.empty()
+        self._planned: tuple[str, str, Any] | None = None
+        """The batch that was planned last, and its tasks: Spark asks twice."""
 
     def initialOffset(self) -> Any:
         return self._offset(self._planner.start())
 
     def deserializeOffset(self, text: str) -> Any:
-        return self._python.PythonStreamingSourceOffset(text)
+        return self._new_offset(text)
 
     def getDefaultReadLimit(self) -> Any:
         return getattr(self._jvm, f"{_STREAMING}.ReadLimit").maxRows(self._planner.limit)
@@ -100,22 +108,23 @@ class _Stream(_JavaObject):
         self._planner.freeze()
 
     def planInputPartitions(self, start: Any, end: Any) -> Any:
+        begin, until = start.json(), end.json()
+        if self._planned is None or self._planned[:2] != (begin, until):
+            self._planned = (begin, until, self._partitions(json.loads(begin), json.loads(until)))
+        return self._planned[2]
+
+    def _partitions(self, start: Offset, end: Offset) -> Any:
         from pyspark.serializers import CPickleSerializer
 
-        begin, until = json.loads(start.json()), json.loads(end.json())
-        shares, rows = self._planner.shares(begin, until), _rows(begin, until)
+        shares, rows = self._planner.shares(start, end), _rows(start, end)
         # Py4J lets this run in the thread of the query, whose jobs and stages come next: they are named here.
         text = f"{self._name}: {rows} offsets in {len(shares)} tasks"
         self._context.setLocalProperty("spark.job.description", text)
         self._context.setLocalProperty("callSite.short", self._name)
-        found = self._gateway.new_array(
-            self._jvm.org.apache.spark.sql.connector.read.InputPartition, len(shares)
-        )
+        found = self._gateway.new_array(self._partition, len(shares))
         pickled: Callable[[object], bytes] = CPickleSerializer().dumps
         for number, share in enumerate(shares):
-            found[number] = self._python.PythonStreamingInputPartition(
-                number, pickled(share), self._jvm.scala.Option.empty()
-            )
+            found[number] = self._new_partition(number, pickled(share), self._none)
         return found
 
     def createReaderFactory(self) -> Any:
@@ -127,12 +136,8 @@ class _Stream(_JavaObject):
     def stop(self) -> None:
         self._planner.close()
 
-    @property
-    def _python(self) -> Any:
-        return self._jvm.org.apache.spark.sql.execution.datasources.v2.python
-
     def _offset(self, offset: Offset) -> Any:
-        return self._python.PythonStreamingSourceOffset(json.dumps(offset))
+        return self._new_offset(json.dumps(offset))
 
     class Java:
         implements: Final = [f"{_STREAMING}.MicroBatchStream", f"{_STREAMING}.SupportsTriggerAvailableNow"]
@@ -154,6 +159,10 @@ class _Table(_JavaObject):
         super().__init__(name, spark)
         self._schema = schema
         self._stream = stream
+        modes = getattr(self._jvm, "org.apache.spark.sql.connector.read.Scan$ColumnarSupportMode")
+        self._mode = modes.PARTITION_DEFINED
+        self._no_metrics = self._none_of("metric.CustomMetric")
+        self._no_task_metrics = self._none_of("metric.CustomTaskMetric")
 
     def name(self) -> str:
         return self._name
@@ -198,14 +207,13 @@ class _Table(_JavaObject):
         return self._stream
 
     def supportedCustomMetrics(self) -> Any:
-        return self._none_of("metric.CustomMetric")
+        return self._no_metrics
 
     def reportDriverMetrics(self) -> Any:
-        return self._none_of("metric.CustomTaskMetric")
+        return self._no_task_metrics
 
     def columnarSupportMode(self) -> Any:
-        modes = getattr(self._jvm, "org.apache.spark.sql.connector.read.Scan$ColumnarSupportMode")
-        return modes.PARTITION_DEFINED
+        return self._mode
 
     def _none_of(self, kind: str) -> Any:
         return self._gateway.new_array(getattr(self._jvm, f"org.apache.spark.sql.connector.{kind}"), 0)
