@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast test-server check kernels format bench soak fuzz docs lock jars clean
+.PHONY: help setup run test test-fast test-server check kernels kernels-routes kernels-gateway format bench soak fuzz docs lock jars clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,9 +42,14 @@ check: $(STAMP) ## ruff format and lint, mypy strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-kernels: $(STAMP) ## compile the kernels into their cache, once; else the first program that needs them does
+kernels: kernels-routes kernels-gateway ## compile the kernels into their cache, once; else the first program that needs them does
+
+kernels-routes: $(STAMP)
+	@$(BIN)/python -c "import penstock.pipeline.fused.task"
+
+kernels-gateway: $(STAMP)
 	@$(BIN)/python -c "import penstock.gateway.mapping, penstock.gateway.security.stamp, penstock.wire.kafka.guard, \
-		penstock.wire.pulsar.hot, penstock.wire.kernels.json_values, penstock.pipeline.fused.task"
+		penstock.wire.pulsar.hot, penstock.wire.kernels.json_values"
 
 format: $(STAMP) ## rewrite the sources as ruff wants them
 	$(BIN)/ruff format .

@@ -214,7 +214,10 @@ def write(folder: Path, kafka: Kafka, prefix: str, user: str = "guest") -> None:
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
 
 
-@pytest.mark.parametrize("verb", WORDS)
+@pytest.mark.parametrize(
+    "verb",
+    [pytest.param(verb, marks=pytest.mark.soak if verb == "run --engine columns" else ()) for verb in WORDS],
+)
 def test_a_verb_runs_with_the_rights_of_its_row(
     verb: str,
     prefix: str,

@@ -132,7 +132,7 @@ def test_connections_break_under_load(pulsar: Pulsar, run: Any, topic: str, send
     run(main)
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.soak), "kill"])
 def test_the_broker_goes_away_under_load(run: Any, topic: str, send: Any, end: str) -> None:
     with Pulsar(durable=False) as server:
 

@@ -152,10 +152,11 @@ def _order(number: int, topic: str) -> KafkaRecord:
 @pytest.mark.parametrize(
     "libraries",
     [
-        pytest.param("--libraries", marks=pytest.mark.soak),  # 500 MB in 6 000 files, for each executor
+        "--libraries",  # 500 MB in 6 000 files, for each executor
         "--no-libraries",
     ],
 )
+@pytest.mark.soak
 def test_the_application_is_all_that_a_machine_with_spark_needs(
     libraries: str,
     kafka: Kafka,

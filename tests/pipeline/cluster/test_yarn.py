@@ -87,7 +87,7 @@ def order(number: int, topic: str) -> KafkaRecord:
     return KafkaRecord(value=b"{}", key=b"%d" % number, headers=headers, topic=topic)
 
 
-def submitted(project: Path, yarn: MiniCluster, *words: str) -> subprocess.Popen[bytes]:
+def submitted(project: Path, yarn: MiniCluster, executors: int, *words: str) -> subprocess.Popen[bytes]:
     """Run the command line that `penstock package` prints."""
     command = [sys.executable, "-m", "penstock.cli", "package", "--to", "job", "--no-libraries", "-o", "json"]
     packed = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=200, check=False)
@@ -96,7 +96,7 @@ def submitted(project: Path, yarn: MiniCluster, *words: str) -> subprocess.Popen
     given = shlex.split(re.sub(r"python3\.\d+\b", sys.executable, line))
     settings = {
         "spark.yarn.jars": f"local:{SPARK}/jars/*",
-        "spark.executor.instances": "2",
+        "spark.executor.instances": str(executors),
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",
         "spark.yarn.maxAppAttempts": "2",
@@ -149,19 +149,20 @@ def logs(project: Path, yarn: MiniCluster) -> str:
 
 
 @pytest.mark.parametrize(
-    "killed",
+    ("killed", "executors"),
     [
-        "ApplicationMaster",
-        pytest.param("YarnCoarseGrainedExecutorBackend", marks=pytest.mark.soak),
+        ("ApplicationMaster", 1),
+        pytest.param("ApplicationMaster", 2, marks=pytest.mark.soak),
+        pytest.param("YarnCoarseGrainedExecutorBackend", 2, marks=pytest.mark.soak),
     ],
 )
 def test_a_container_that_is_killed_loses_nothing_and_repeats_nothing(
-    killed: str, kafka: Kafka, project: Path, yarn: MiniCluster, prefix: str
+    killed: str, executors: int, kafka: Kafka, project: Path, yarn: MiniCluster, prefix: str
 ) -> None:
     options = kafka.client_options()
     publish(options, (order(number, f"{prefix}-in") for number in range(ORDERS // 2)))
-    words = ("--until-idle", "--idle", "8", "--max-offsets", "50")
-    submit = submitted(project, yarn, *words)
+    words = ("--until-idle", "--idle", "5", "--max-offsets", "100")
+    submit = submitted(project, yarn, executors, *words)
     try:
         eventually(
             lambda: any(True for _ in scan(options, f"{prefix}-out")) or submit.poll() is not None,

@@ -122,6 +122,7 @@ def error_of(running: Any) -> dict[str, Any]:
 
 @pytest.mark.server
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_a_java_that_is_killed_is_told(project: Make) -> None:
     shop = project().create().write()

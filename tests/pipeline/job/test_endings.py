@@ -500,17 +500,17 @@ def the_group(running: Any) -> None:
 
 @pytest.mark.server
 @pytest.mark.slow
-def test_sigterm_to_all_ends_a_job_in_order(project: Make) -> None:
+@pytest.mark.parametrize("signalled", [pytest.param(the_group, marks=pytest.mark.soak), everybody])
+def test_sigterm_to_all_ends_a_job_in_order(project: Make, signalled: Callable[[Any], None]) -> None:
     shop = project().create().write()
     event = CloudEvent({"id": "1", "source": "/s", "type": "t"}, b"x")
-    for number, signalled in enumerate((the_group, everybody), 1):
-        shop.produce([KafkaBinding().encode(event)])
-        running = shop.spawn("run")
-        running.until(r"batch \d+ ")
-        signalled(running)
-        assert running.ended() == 0, running.told()
-        said = running.told()
-        assert "Traceback" not in said
-        assert "PK900" not in said
-        assert "progress in" in said
-        assert len(shop.read("out")) == number
+    shop.produce([KafkaBinding().encode(event)])
+    running = shop.spawn("run")
+    running.until(r"batch \d+ ")
+    signalled(running)
+    assert running.ended() == 0, running.told()
+    said = running.told()
+    assert "Traceback" not in said
+    assert "PK900" not in said
+    assert "progress in" in said
+    assert len(shop.read("out")) == 1

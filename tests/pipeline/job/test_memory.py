@@ -58,14 +58,21 @@ def carried(shop: Any, engine: str, count: int) -> None:
     assert (total["in"], total["out"], total["dead"]) == (count, count, 0)
 
 
-@pytest.mark.parametrize("engine", ["fused", "columns"])
-def test_many_large_records(shop: Any, engine: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "count"),
+    [
+        ("fused", 1_500),
+        pytest.param("fused", 4_500, marks=pytest.mark.soak),
+        pytest.param("columns", 4_500, marks=pytest.mark.soak),
+    ],
+)
+def test_many_large_records(shop: Any, engine: str, count: int) -> None:
     shop.create(partitions=3).write()
-    send(shop, ((number % 3, 400_000) for number in range(4_500)))
-    carried(shop, engine, 4_500)
+    send(shop, ((number % 3, 400_000) for number in range(count)))
+    carried(shop, engine, count)
 
 
-@pytest.mark.parametrize("engine", ["fused", "columns"])
+@pytest.mark.parametrize("engine", ["fused", pytest.param("columns", marks=pytest.mark.soak)])
 def test_one_record_of_20_mb(shop: Any, engine: str) -> None:
     shop.create(partitions=1, settings={name: {"max.message.bytes": _LARGEST} for name in shop.channels})
     shop.write()
@@ -73,7 +80,7 @@ def test_one_record_of_20_mb(shop: Any, engine: str) -> None:
     carried(shop, engine, 3)
 
 
-@pytest.mark.parametrize("engine", ["fused", "columns"])
+@pytest.mark.parametrize("engine", ["fused", pytest.param("columns", marks=pytest.mark.soak)])
 def test_a_partition_with_a_thousand_times_the_data_of_the_others(shop: Any, engine: str) -> None:
     shop.create(partitions=4).write()
     send(shop, ((3 if number >= 9 else number % 3, 10_000) for number in range(3_009)))

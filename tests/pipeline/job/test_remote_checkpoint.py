@@ -278,6 +278,7 @@ def loose(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
     configuration.setClassLoader(before)
 
 
+@pytest.mark.soak
 def test_a_store_without_atomic_create_and_rename(project: Make, spark: SparkSession, loose: str) -> None:
     shop = project().create().write(checkpoint=loose)
     shop.produce(map(record, range(10)))

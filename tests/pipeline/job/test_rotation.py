@@ -49,14 +49,18 @@ def record(number: int) -> KafkaRecord:
     )
 
 
-def until(look: Callable[[], object], seconds: float = SECONDS) -> None:
+def until(look: Callable[[], object], running: Any, seconds: float = SECONDS) -> None:
+    """Wait for something that a program brings about."""
     end = time.monotonic() + seconds
     while not look():
-        assert time.monotonic() < end, "it did not happen in time"
+        assert running.process.poll() is None, running.told()
+        assert time.monotonic() < end, running.told()
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("engine", ["loop", "fused", pytest.param("columns", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "engine", ["loop", *(pytest.param(each, marks=pytest.mark.soak) for each in ("fused", "columns"))]
+)
 def test_a_job_goes_on_after_its_password_was_changed(
     engine: str, project: Make, broker: Kafka, tmp_path: Path
 ) -> None:
@@ -67,7 +71,7 @@ def test_a_job_goes_on_after_its_password_was_changed(
     shop = project(servers={"kafka": broker}, security=login).create().write({"check": "none"})
     shop.produce([record(1)])
     running = shop.spawn("run", "--engine", engine)
-    until(lambda: len(shop.read("out")) == 1)
+    until(lambda: len(shop.read("out")) == 1, running)
 
     set_password(broker, "second")
     broker.stop()
@@ -76,7 +80,7 @@ def test_a_job_goes_on_after_its_password_was_changed(
     running.until("refuses a password that worked before|did not accept our credentials", seconds=SECONDS)
     file.write_text("second\n")
     shop.produce([record(2)])
-    until(lambda: len(shop.read("out")) == 2)
+    until(lambda: len(shop.read("out")) == 2, running)
     running.process.terminate()
     assert running.ended(60) == 0, running.told()
 
@@ -89,12 +93,12 @@ def test_a_tail_goes_on_after_its_password_was_changed(project: Make, broker: Ka
     shop = project(servers={"kafka": broker}, security=login).create().write()
     shop.produce([record(1)])
     running = shop.spawn("tail", "in", "--from", "beginning")
-    until(lambda: "e-1" in running.stdout.read_text())
+    until(lambda: "e-1" in running.stdout.read_text(), running)
 
     set_password(broker, "second")
     file.write_text("second\n")
     broker.stop()
     broker.start()
     shop.produce([record(2)])
-    until(lambda: "e-2" in running.stdout.read_text())
+    until(lambda: "e-2" in running.stdout.read_text(), running)
     assert running.process.poll() is None, running.told()

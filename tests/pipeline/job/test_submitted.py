@@ -132,7 +132,7 @@ def filled(project: Callable[..., Any], kafka: Kafka) -> Any:
     return made
 
 
-@pytest.mark.parametrize("engine", ["fused", "columns"])
+@pytest.mark.parametrize("engine", ["fused", pytest.param("columns", marks=pytest.mark.soak)])
 def test_every_setting_of_a_submit_is_in_force(engine: str, filled: Any) -> None:
     folder: Path = filled.folder
     (folder / "conf").mkdir()
@@ -160,6 +160,7 @@ def test_every_setting_of_a_submit_is_in_force(engine: str, filled: Any) -> None
     assert ACCESS_KEY not in log
 
 
+@pytest.mark.soak
 def test_an_entry_script_runs_a_pipeline(filled: Any) -> None:
     options = ("--master", "local[1]", "--driver-memory", "700m")
     spark_submit(filled.folder, ENTRY, "run", "pipeline.yaml", "--once", options=options)
@@ -186,6 +187,7 @@ def test_a_session_of_a_notebook_stays_as_it_was(filled: Any) -> None:
     assert {each["n_out"] for each in found["totals"].values()} == {EVENTS}
 
 
+@pytest.mark.soak
 def test_run_takes_settings_and_serves_the_ui(filled: Any) -> None:
     folder: Path = filled.folder
     (folder / "conf").mkdir()

@@ -78,6 +78,7 @@ spark.stop()
 """
 
 
+@pytest.mark.soak
 def test_an_event_log_can_be_read(project: Make, tmp_path: Path) -> None:
     shop = project().create(partitions=3).write()
     shop.produce(records(40))

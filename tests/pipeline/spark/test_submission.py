@@ -290,6 +290,7 @@ def test_libraries_are_those_of_a_driver_and_its_workers() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(200)
 def test_a_python_without_libraries_runs_from_the_archive(project: Path, tmp_path: Path) -> None:
     config = load(start=project, environ={})
