@@ -136,6 +136,7 @@ def mortal() -> Iterator[Pulsar]:
         yield server
 
 
+@pytest.mark.soak
 def test_pulsar_dies_and_comes_back_under_load(mortal: Pulsar, start_gateway: Any) -> None:
     gateway = start_gateway(mortal.service_url, mortal.admin_url, patience=110.0)
     make(gateway.bootstrap, "exact", "plain")

@@ -312,6 +312,7 @@ def moved(
     assert time.monotonic() - begun < TAKEOVER
 
 
+@pytest.mark.soak
 def test_gateways_are_killed_in_turn(gateways: list[GatewayProcess], connect: Callable[[str], Any]) -> None:
     kill_in_turn(gateways, connect, 3)
 

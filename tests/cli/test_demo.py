@@ -115,7 +115,8 @@ def test_the_demo_accounts_for_every_order() -> None:
 @pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("moment", [pytest.param("starting", marks=pytest.mark.soak), "contract: "])
+@pytest.mark.soak
+@pytest.mark.parametrize("moment", ["starting", "contract: "])
 def test_ctrl_c_ends_the_demo_soon_and_leaves_nothing(moment: str, tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()

@@ -295,7 +295,9 @@ def tenant(secured_pulsar: Pulsar) -> Iterator[tuple[str, Rest]]:
     rest.close()
 
 
-@pytest.mark.parametrize("verb", ON_PULSAR)
+@pytest.mark.parametrize(
+    "verb", [pytest.param(verb, marks=pytest.mark.soak if verb == "run" else ()) for verb in ON_PULSAR]
+)
 def test_a_verb_runs_with_the_permissions_of_its_row(
     verb: str,
     tenant: tuple[str, Rest],

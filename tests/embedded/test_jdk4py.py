@@ -23,7 +23,7 @@ from penstock.embedded.kafka import Kafka
 from penstock.embedded.pulsar import Pulsar
 from penstock.embedded.stack import Stack
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.soak]
 
 COMPRESSIONS = ("gzip", "snappy", "lz4", "zstd")
 RECORDS = 500
@@ -138,7 +138,6 @@ def test_servers_tls_and_compressions(stack: Stack) -> None:
     assert_all_is_there(stack.kafka, fill(stack.kafka))
 
 
-@pytest.mark.soak
 def test_a_spark_stream(stack: Stack, tmp_path: Path) -> None:
     java = find_java()
     topics = fill(stack.kafka)

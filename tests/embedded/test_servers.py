@@ -115,7 +115,7 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["kafka", pytest.param("pulsar", marks=pytest.mark.soak), "registry"])
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 

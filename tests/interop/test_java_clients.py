@@ -58,7 +58,7 @@ def old_command(tool: str, arguments: Sequence[str]) -> list[str]:
 COMMANDS = {"4.3.1": tool_command, "3.9.2": old_command}
 
 
-@pytest.fixture(params=COMMANDS)
+@pytest.fixture(params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.soak)])
 def java(request: pytest.FixtureRequest, process: Any, run_tool: Run) -> Java:
     return Java(request.param, COMMANDS[request.param], process.bootstrap, run_tool)
 

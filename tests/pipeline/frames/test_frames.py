@@ -233,7 +233,7 @@ UNFIT = [
 
 
 @pytest.mark.parametrize("form", ["total int", "variant", "string", "map<string,int>"])
-@pytest.mark.parametrize("mode", ["binary", "structured"])
+@pytest.mark.parametrize("mode", ["binary", pytest.param("structured", marks=pytest.mark.soak)])
 def test_data_that_is_not_changed_leaves_as_it_came(spark: SparkSession, form: str, mode: str) -> None:
     """Also what the form does not hold: a value of another type, members without a column, no JSON at all."""
     from penstock.spark import events_from, to_records

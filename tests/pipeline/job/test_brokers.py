@@ -349,7 +349,13 @@ def _remake(shop: Shop, channel: str) -> None:
     shop.create(channel)
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["a gateway of the job", "one of the context"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        pytest.param(True, id="a gateway of the job", marks=pytest.mark.soak),
+        pytest.param(False, id="one of the context"),
+    ],
+)
 def test_a_topic_that_is_made_again_on_pulsar_is_not_read_from_the_middle(
     tmp_path: Path,
     kafka: Kafka,
@@ -379,6 +385,7 @@ def test_a_topic_that_is_made_again_on_pulsar_is_not_read_from_the_middle(
     assert totals.counts["n_in"] == 0
 
 
+@pytest.mark.soak
 def test_another_pulsar_behind_the_same_name_is_refused(
     tmp_path: Path, kafka: Kafka, pulsar: Pulsar, spark: SparkSession, client: Any
 ) -> None:

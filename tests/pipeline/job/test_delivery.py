@@ -208,6 +208,7 @@ class OnBatch(Watcher):
         self.call(progress)
 
 
+@pytest.mark.soak
 def test_a_job_that_is_asked_to_end_finishes_its_batch(project: Make, spark: SparkSession) -> None:
     # A record takes 20 ms, so a batch is on its way when the job is asked to end.
     slow = "coalesce(reflect('java.lang.Thread', 'sleep', 20L), '') <> 'never'"

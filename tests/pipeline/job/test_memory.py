@@ -80,7 +80,8 @@ def test_one_record_of_20_mb(shop: Any, engine: str) -> None:
     carried(shop, engine, 3)
 
 
-@pytest.mark.parametrize("engine", ["fused", pytest.param("columns", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ["fused", "columns"])
 def test_a_partition_with_a_thousand_times_the_data_of_the_others(shop: Any, engine: str) -> None:
     shop.create(partitions=4).write()
     send(shop, ((3 if number >= 9 else number % 3, 10_000) for number in range(3_009)))

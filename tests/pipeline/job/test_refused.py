@@ -35,7 +35,7 @@ def letters(shop: Any) -> Counter[tuple[int, str]]:
     return Counter((json.loads(each.record.value or b"")["n"], each.code) for each in found)
 
 
-@pytest.mark.parametrize("engine", ["loop", "fused"])
+@pytest.mark.parametrize("engine", ["loop", pytest.param("fused", marks=pytest.mark.soak)])
 def test_a_record_without_a_key_does_not_stop_a_route_to_a_compacted_topic(
     project: Make, engine: str
 ) -> None:
