@@ -220,11 +220,14 @@ def test_servers_that_no_context_can_name_are_ended(
     monkeypatch.setattr(supervisor, "down", lambda: ended.append(True))
     monkeypatch.setattr(dev_module, "write_context", write)
     supervisor.home().mkdir(parents=True)  # as the real one does
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever another test has left
+    # Whatever another test has left: PySpark handles SIGINT, too.
+    handlers = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         assert main(["dev", "up", "kafka"]) == 143
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     assert ended == [True]
 
 
