@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -202,6 +202,13 @@ _WEIGHTS = {"slow": 10, "server": 1}
 """Roughly how long such a test takes, compared with others."""
 
 
+def _weight(item: pytest.Item) -> float:
+    """A test with a time limit of its own is a long one."""
+    limit = item.get_closest_marker("timeout")
+    marked = sum(each for name, each in _WEIGHTS.items() if item.get_closest_marker(name))
+    return marked + (limit.args[0] / 10 if limit is not None and limit.args else 0)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fast tests first, in their random order; then those with servers, the slow ones last.
@@ -209,9 +216,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Workers take whole files: there the files with most to do go first, so that all workers end together.
     """
     if hasattr(config, "workerinput"):
-        work: Counter[Path] = Counter()
+        work: defaultdict[Path, float] = defaultdict(float)
         for item in items:
-            work[item.path] += sum(each for name, each in _WEIGHTS.items() if item.get_closest_marker(name))
+            work[item.path] += _weight(item)
         items.sort(key=lambda item: -work[item.path])
     else:
         items.sort(
