@@ -390,6 +390,10 @@ def test_a_source_that_does_not_get_on_is_named_with_its_reason(
     now = 175.0
     assert job.stalled() == ["s: no answer for 5 s: connection refused"]
     outage.worked()
+    # What could not be written in the outage is no reason to doubt what is written after it.
+    assert job.stalled() == []
+    now = 240.0
+    assert job.stalled() == ["s: 7 records wait, and nothing was written for 65 s"]
     job._heard(Progress(source="s", batch=1, counts={"n_in": 7}, seconds=0.1, lag=0, lost=0))
     assert job.stalled() == []
 

@@ -285,7 +285,9 @@ class Job:
         """Say which sources do not get on, and why; nothing if all do."""
         now, found = monotonic(), []
         for name, totals in self.totals.items():
-            outage, idle = self.outages[name], now - self._progressed.get(name, now)
+            outage = self.outages[name]
+            # While its cluster was away nothing could be written.
+            idle = min(now - self._progressed.get(name, now), outage.seconds_since_end)
             if outage.reason is not None:
                 found.append(f"{name}: no answer for {outage.seconds:.0f} s: {outage.reason}")
             elif (failing := self._restarts.failing(name)) is not None:
