@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -336,21 +336,29 @@ class Usage:
     """What a program and its children use."""
 
     name: str
+    pid: int
     processes: dict[int, Use]
 
     @classmethod
     def of(cls, name: str, pid: int) -> Usage:
         process = psutil.Process(pid)
         found = {each.pid: Use.of(each) for each in (process, *process.children(recursive=True))}
-        return cls(name, {pid: use for pid, use in found.items() if use is not None})
+        return cls(name, pid, {pid: use for pid, use in found.items() if use is not None})
 
     def growth(self, now: Usage) -> list[str]:
-        """Name what has grown beyond its bound; a worker that is new has nothing to be compared with."""
-        rows = [
-            f"{self.name}: {use.kind} {pid}: {each}"
-            for pid, use in now.processes.items()
-            for each in self.processes.get(pid, use).growth(use)
-        ]
+        """Name what has grown beyond its bound.
+
+        Spark starts Python workers as it needs them, and a young one grows with its first batches: each is
+        compared with the largest that was there before.
+        """
+        workers = [use for pid, use in self.processes.items() if pid != self.pid and use.kind != "java"]
+        largest = max((use.megabytes for use in workers), default=0)
+        rows = []
+        for pid, use in now.processes.items():
+            before = self.processes.get(pid, use)
+            if pid != self.pid and use.kind != "java":
+                before = replace(before, megabytes=max(before.megabytes, largest))
+            rows += [f"{self.name}: {use.kind} {pid}: {each}" for each in before.growth(use)]
         was, is_ = len(self.processes), len(now.processes)
         return [*rows, *([f"{self.name}: processes {was} -> {is_}"] if is_ - was > CHILDREN else [])]
 

@@ -7,6 +7,7 @@ when it was told for certain that a batch cannot be stored.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -81,6 +82,8 @@ class IdempotentProducer:
     """The sequence behind the last one that was acknowledged."""
     _connection: Connection | None = None
     _bumping: bool = False
+    _answered: deque[Sent] = field(default_factory=deque)
+    """Batches whose answers have come."""
 
     @property
     def name(self) -> str:
@@ -146,6 +149,7 @@ class IdempotentProducer:
             self.name, f"sends {batch} to {self._connection.gateway.name}, attempt {batch.attempts}"
         )
         batch.answer = self._connection.send(self.topic, self._encoded(batch))
+        batch.answer.add_done_callback(lambda _: self._answered.append(batch))
 
     def _gateway(self) -> object:
         gateways, chance = self.leadership.gateways, self.history.random
@@ -171,12 +175,14 @@ class IdempotentProducer:
     # Answers
 
     def _handle(self) -> None:
-        for batch in self._open():
-            if batch.answer is not None and batch.answer.done():
-                offset, code = batch.answer.result()
-                batch.answer = None
-                self.history.note(self.name, f"hears of {batch}: offset {offset} code {code}")
-                self._judge(batch, offset, code)
+        """Take the answers in the order in which they came: what a refusal means depends on it."""
+        while self._answered:
+            batch = self._answered.popleft()
+            assert batch.answer is not None
+            offset, code = batch.answer.result()
+            batch.answer = None
+            self.history.note(self.name, f"hears of {batch}: offset {offset} code {code}")
+            self._judge(batch, offset, code)
 
     def _judge(self, batch: Sent, offset: int, code: int) -> None:
         if code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
