@@ -35,6 +35,10 @@ class Log:
         self.fenced = False
         self.closed = False
         self.records: list[Record] = []
+        self.lost: Callable[[BaseException], None] = lambda error: None
+
+    def watch(self, lost: Callable[[BaseException], None]) -> None:
+        self.lost = lost
 
     def append(self, records: Sequence[Record]) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -173,6 +177,22 @@ def test_what_was_taken_meanwhile_is_given_up(monkeypatch: pytest.MonkeyPatch) -
             log.fenced = True
         scene.now += LEASE
         await scene.beat()
+        assert shard.closed
+        assert refused(scene.groups, "g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    run(monkeypatch, work)
+
+
+def test_what_another_has_taken_is_given_up_although_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else offsets are told that the other has moved since."""
+
+    async def work(scene: Scene) -> None:
+        await scene.beat()
+        shard = scene.groups.shard("g")
+        for log in scene.opened:
+            log.lost(ClusterError("fenced"))
         assert shard.closed
         assert refused(scene.groups, "g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -345,7 +365,7 @@ def test_a_shard_that_failed_while_it_was_read_is_read_again(monkeypatch: pytest
         async def fails_once(self: Shard, records: Sequence[Record]) -> None:
             await load(self, records)
             if failures:
-                self._fail(failures.pop())
+                self.fail(failures.pop())
 
         monkeypatch.setattr(Shard, "load", fails_once)
         monkeypatch.setattr(coordinators, "_RETRY", 0.0)

@@ -152,9 +152,12 @@ def test_a_producer_that_is_ignored_is_opened_again(run: Any, fake: Any, hasty: 
         options = replace(hasty, send_timeout=10, stall_timeout=0.2)
         async with fake, PulsarClient(fake.url, options=options) as client:
             producer = await client.producer(TOPIC)
+            heard: list[Exception] = []
+            producer.on_failure = heard.append
             fake.on[B.PRODUCER] = fenced
             with pytest.raises(PulsarRefused, match="producer fenced"):
                 await (await send(producer, b"x"))
+            assert heard == [producer.error]
 
     run(main)
 

@@ -57,7 +57,10 @@ class Coordinator:
                     clock=self.history.loop.time,
                     keeps_cursors=self._keeps_cursors,
                 )
+                self._log.watch(shard.fail)
                 await shard.load(records)
+                if shard.closed:
+                    continue
             except PenstockError as exc:
                 self.history.note(self.name, f"cannot take the log: {exc}")
                 await self.history.pause(1)

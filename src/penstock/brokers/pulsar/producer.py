@@ -8,7 +8,7 @@ order. With deduplication on the broker that makes exactly one copy of each entr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from enum import IntEnum
 from typing import Any, Final
 
@@ -69,6 +69,8 @@ class Producer(Session):
         """Grows with each new exclusive producer of the topic; None when access is shared."""
         self.last_sequence_id = -1
         """The highest sequence id that the broker had under our name when we opened; -1 if none."""
+        self.on_failure: Callable[[PenstockError], None] | None = None
+        """Told why the producer ended for good, as when another took the topic."""
         self._avro_schema = avro_schema
         self._schema_version = b""
         """The broker's name of our schema; empty without one."""
@@ -370,6 +372,8 @@ class Producer(Session):
         self._window.fail_all(error)
         if self._timer is not None:
             self._timer.cancel()
+        if self.on_failure is not None:
+            self.on_failure(error)
 
 
 def _is_intact(frame: memoryview) -> bool:

@@ -285,7 +285,7 @@ class GroupStore:
                 log.warning("a record of %d bytes was not stored: %s", _bytes(records), error)
                 refused()
             elif error is not None:
-                self._fail(error)
+                self.fail(error)
             elif not self.closed:
                 stored()
 
@@ -298,7 +298,8 @@ class GroupStore:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Stop because the log is lost; what is known may be out of date from now on."""
         if not self.closed:
             self.close()
             self._on_failure(error)

@@ -275,6 +275,7 @@ class PulsarGroups:
             on_failure=lambda error: self._failed(partition, error),
             keeps_cursors=self._keeps_cursors,
         )
+        kept.watch(shard.fail)
         try:
             await shard.load(records)
             if asyncio.get_running_loop().time() - began > _PROVE_AFTER:

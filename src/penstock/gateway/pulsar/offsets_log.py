@@ -17,7 +17,7 @@ import binascii
 import logging
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Self
 
@@ -97,6 +97,12 @@ class OffsetsLog:
     def max_group_bytes(self) -> int:
         """The largest value that one record may have."""
         return max(self._producer.max_message_bytes - _HEAD_BYTES - _GROUP_BYTES, 0)
+
+    def watch(self, lost: Callable[[BaseException], None]) -> None:
+        """Let it be told when the topic is lost, as to another gateway, also if nothing is written."""
+        self._producer.on_failure = lost
+        if self._producer.error is not None:
+            lost(self._producer.error)
 
     def append(self, records: Sequence[Record]) -> asyncio.Future[None]:
         """Store records in the order of the calls; what waits at the same time is stored together.
