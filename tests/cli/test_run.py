@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
+import sysconfig
+import tarfile
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,12 +16,14 @@ from typing import Any, ClassVar
 
 import pytest
 
+import penstock
 from penstock.cli import run
 from penstock.cli.app import main
 from penstock.cli.run_options import metrics_address, spark_settings
 from penstock.cli.settings import Format, Settings, scope, use
 from penstock.embedded.private import make_folder
 from penstock.errors import ConfigError, PipelineError, UsageError
+from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.job import Planned, Progress, Totals
 
 
@@ -242,16 +247,54 @@ def test_settings_of_the_command_line() -> None:
     }
 
 
+def test_a_package_of_another_version_of_the_functions_is_refused(
+    isolated_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (isolated_home / ".git").mkdir()
+    (isolated_home / "asyncapi.yaml").write_text(CONTRACT)
+    (isolated_home / "pipeline.yaml").write_text(PIPELINE.replace("ENGINE", "auto"))
+    about = {
+        "penstock": penstock.__version__,
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "platform": sysconfig.get_platform(),
+        "modules": "0",
+        "pipeline": "pipeline.yaml",
+        "libraries": [],
+    }
+    (isolated_home / "job").mkdir()
+    (isolated_home / "application.json").write_text(json.dumps(about))
+    with tarfile.open(isolated_home / "job" / "application.tar.gz", "w:gz") as archive:
+        archive.add(isolated_home / "application.json", "application.json")
+    assert main(["run", "--package", "job"]) == 2
+    error = capsys.readouterr().err
+    assert "does not fit this job" in error and "modules" in error
+    assert f"penstock package pipeline.yaml --to {isolated_home / 'job'}" in " ".join(error.split())
+
+
+YARN = {"spark.submit.deployMode": "cluster"}
+POD = {"spark.submit.deployMode": "client", "spark.kubernetes.submitInDriver": "true"}
+"""In the driver's pod Spark starts the driver once more, in client mode."""
+
+
 @pytest.mark.parametrize(
-    ("mode", "checkpoint", "refused"),
+    ("conf", "checkpoint", "refused"),
     [
-        ("cluster", "/data/checkpoints", True),
-        ("cluster", "hdfs://namenode/checkpoints", False),
-        ("client", "/data/checkpoints", False),
+        (YARN, "/data/checkpoints", True),
+        (YARN, "hdfs://namenode/checkpoints", False),
+        (YARN, "file:///mounted/checkpoints", False),
+        (POD, "/data/checkpoints", True),
+        (POD, "s3a://bucket/checkpoints", False),
+        (POD, "file:/mounted/checkpoints", False),
+        ({"spark.submit.deployMode": "client"}, "/data/checkpoints", False),
+        ({}, "/data/checkpoints", False),
     ],
 )
-def test_a_checkpoint_in_the_drivers_container_is_refused(mode: str, checkpoint: str, refused: bool) -> None:
-    conf = {"spark.submit.deployMode": mode}
+def test_a_checkpoint_in_the_drivers_container_is_refused(
+    conf: dict[str, str], checkpoint: str, refused: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "asyncapi.yaml").write_text(CONTRACT)
+    text = PIPELINE.replace("ENGINE", "auto")
+    (tmp_path / "pipeline.yaml").write_text(f"checkpoint: {checkpoint}\n{text}")
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
     with pytest.raises(PipelineError, match="folder of the driver's container") if refused else nullcontext():
-        run._refuse_local_checkpoint(spark, checkpoint)
+        run._refuse_local_checkpoint(spark, load_pipeline(tmp_path / "pipeline.yaml"))

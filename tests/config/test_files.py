@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,24 @@ def test_a_file_that_is_not_there_is_the_one_that_was_sent(
     assert located(tmp_path / "other") == tmp_path / "other"
     (tmp_path / "password").write_text("own")
     assert located(tmp_path / "password") == tmp_path / "password"
+
+
+def test_folders_and_files_are_named_in_one_variable(
+    sent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    for name in ("password", "token", "ca.pem"):
+        (others / name).write_text("")
+    (tmp_path / "key").mkdir()
+    (tmp_path / "key" / "key").write_text("")
+    entries = (tmp_path / "gone", others / "token", tmp_path / "gone" / "ca.pem", tmp_path / "key", sent)
+    monkeypatch.setenv("PENSTOCK_FILES", os.pathsep.join(map(str, entries)))
+    assert located(tmp_path / "token") == others / "token"
+    # A file stands for itself, not for what is beside it.
+    assert located(tmp_path / "password") == sent / "password"
+    assert located(tmp_path / "x" / "key") == tmp_path / "key" / "key"
+    assert located(tmp_path / "ca.pem") == tmp_path / "ca.pem"
 
 
 def test_nothing_is_looked_for_elsewhere_unless_asked(sent: Path, monkeypatch: pytest.MonkeyPatch) -> None:

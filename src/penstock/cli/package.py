@@ -31,7 +31,9 @@ def command(
     ] = True,
 ) -> None:
     """Pack a pipeline as an application for Spark clusters, and show how it is submitted."""
+    from penstock.cli.run_options import EngineName
     from penstock.pipeline.compile import load_pipeline
+    from penstock.pipeline.spark.file_system import is_remote
     from penstock.pipeline.spark.submission import REQUIREMENTS, make_application
 
     config = configuration()
@@ -46,6 +48,7 @@ def command(
                 "files": list(made.modules),
                 "libraries": list(made.libraries),
                 "send": [str(path) for path in made.files],
+                "mount": [str(path) for path in made.absent],
                 "submit": lines,
             },
             current().output,
@@ -59,7 +62,11 @@ def command(
         output.talk(f"  {name}")
     if not libraries:
         output.talk(f"the Python of the workers needs: {', '.join(REQUIREMENTS)}")
-    if not str(pipeline.checkpoint).partition("://")[1]:
+    for path in made.absent:
+        output.talk(f"note: {path} is not on this machine, and is not sent: mount it where the job runs")
+    if pipeline.engine != EngineName.LOOP and not (
+        is_remote(pipeline.checkpoint) or pipeline.is_checkpoint_mounted
+    ):
         output.talk(
             f"note: the checkpoint {pipeline.checkpoint} is a folder of the driver's machine; "
             "a driver in the cluster needs one that every machine reaches, such as hdfs://"

@@ -114,14 +114,17 @@ def command(
     from penstock.pipeline.compile import load_pipeline
     from penstock.pipeline.job import job_of
     from penstock.pipeline.spark.session import connect_refusal, is_connect
+    from penstock.pipeline.spark.submission import refuse_packed_checkpoint
 
     options, address = job_options(given), metrics_address(metrics)
     pipeline = load_pipeline(file, context=configuration().context())
     chosen = str(engine or pipeline.engine)
     refuse_idle_words(chosen, given)
-    settings = spark_settings(given)
-    if chosen != EngineName.LOOP and is_connect(settings):
-        raise connect_refusal()
+    settings = spark_settings(given, pipeline)
+    if chosen != EngineName.LOOP:
+        refuse_packed_checkpoint(pipeline)
+        if is_connect(settings):
+            raise connect_refusal()
     output.show_logs(debug=False)
     with job_of(pipeline, options) as job:
         _run(job, _Cluster(settings, worker_python), address)
@@ -145,7 +148,9 @@ class _Cluster:
             yield
         else:
             with temporary_folder("penstock-") as folder:
-                context.addPyFile(str(make_package(pipeline, folder / "penstock-package.zip").path))
+                context.addPyFile(
+                    str(make_package(pipeline, folder / "penstock-package.zip", configuration()).path)
+                )
                 yield
 
 
@@ -176,7 +181,7 @@ def _run_in_spark(job: Job, cluster: _Cluster) -> None:
         fused=job.uses_kernels,
     )
     try:
-        _refuse_local_checkpoint(spark, job.progress_in)
+        _refuse_local_checkpoint(spark, job.pipeline)
         silence_java_clients(spark)
         if (page := spark.sparkContext.uiWebUrl) is not None:
             output.talk(f"Spark's UI on {page}")
@@ -188,14 +193,22 @@ def _run_in_spark(job: Job, cluster: _Cluster) -> None:
         _stop_spark(spark)
 
 
-def _refuse_local_checkpoint(spark: SparkSession, checkpoint: str) -> None:
-    """Refuse a folder of the driver's container: the next driver would begin anew on another machine."""
+def _refuse_local_checkpoint(spark: SparkSession, pipeline: Pipeline) -> None:
+    """Refuse a folder of the driver's container: the next driver would begin anew on another machine.
+
+    A `file:` URL passes: it says that the folder is mounted wherever the driver may run.
+    """
     from penstock.pipeline.spark.file_system import is_remote
 
-    in_cluster = spark.sparkContext.getConf().get("spark.submit.deployMode", "client") == "cluster"
-    if in_cluster and not is_remote(checkpoint):
+    conf = spark.sparkContext.getConf()
+    # In its pod on Kubernetes the driver of deploy mode `cluster` is submitted once more, in mode `client`.
+    in_cluster = (
+        conf.get("spark.submit.deployMode", "client") == "cluster"
+        or conf.get("spark.kubernetes.submitInDriver", "false") == "true"
+    )
+    if in_cluster and not is_remote(pipeline.checkpoint) and not pipeline.is_checkpoint_mounted:
         raise PipelineError(
-            f"the checkpoint {checkpoint} is a folder of the driver's container",
+            f"the checkpoint {pipeline.checkpoint} is a folder of the driver's container",
             why="In deploy mode `cluster` the next attempt may run on another machine, and would begin anew.",
             next="name a store that every machine reaches: checkpoint: hdfs://..., s3a://... or file:///mounted",
         )

@@ -13,6 +13,7 @@ import typer
 from penstock.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
+    from penstock.pipeline.compile import Pipeline
     from penstock.pipeline.job import JobOptions
 
 __all__ = [
@@ -243,8 +244,11 @@ def job_options(given: Mapping[str, Any]) -> JobOptions:
     )
 
 
-def spark_settings(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the command line sets in Spark; an option of its own beats `--conf`."""
+def spark_settings(given: Mapping[str, Any], pipeline: Pipeline | None = None) -> dict[str, str]:
+    """Return what the command line sets in Spark; an option of its own beats `--conf`.
+
+    Raises UsageError if the application of `--package` does not fit the pipeline.
+    """
     found = _conf(given["conf"] or ())
     named = {
         "spark.master": given["master"],
@@ -252,7 +256,7 @@ def spark_settings(given: Mapping[str, Any]) -> dict[str, str]:
         "spark.ui.enabled": "true" if given["ui"] else None,
     }
     found |= {key: value for key, value in named.items() if value is not None}
-    return {**found, **_of_package(given["package"], found)}
+    return {**found, **_of_package(given["package"], found, pipeline)}
 
 
 def _conf(texts: Sequence[str]) -> dict[str, str]:
@@ -282,13 +286,19 @@ def _interval(text: str | None) -> float | None:
     return seconds
 
 
-def _of_package(package: Path | None, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that bring an application to the workers; UsageError if the folder holds none."""
-    from penstock.pipeline.spark.submission import read_application
+def _of_package(package: Path | None, given: Mapping[str, str], pipeline: Pipeline | None) -> dict[str, str]:
+    """Return the settings that bring an application to the workers.
+
+    Raises UsageError if the folder holds none, or one that was made of something else than the driver has.
+    """
+    from penstock.pipeline.spark.submission import read_application, refuse_other_application
 
     if package is None:
         return {}
-    found = read_application(package.absolute()).settings
+    application = read_application(package.absolute())
+    if pipeline is not None:
+        refuse_other_application(application, pipeline)
+    found = application.settings
     others = given.get("spark.archives")
     return {**found, "spark.archives": f"{others},{found['spark.archives']}"} if others else found
 

@@ -1,7 +1,8 @@
 """Files that the configuration names, on machines where they are not at the place that it names.
 
-Certificates and tokens reach the containers of a cluster beside the job (`spark-submit --files`), in a folder
-that the environment variable PENSTOCK_FILES names there.
+Certificates and tokens reach the containers of a cluster beside the job (`spark-submit --files`). The
+environment variable PENSTOCK_FILES names there where they are: folders, or the files themselves, separated as
+in PATH.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ def located(path: str | Path) -> Path:
 
     Without that variable, and where neither is there, it is the path as it was given.
     """
-    given, folder = Path(path), os.environ.get(FILES_VARIABLE)
-    if folder and not given.exists() and (sent := Path(folder, given.name)).is_file():
-        return sent.absolute()
+    given = Path(path)
+    if given.exists():
+        return given
+    for entry in filter(None, os.environ.get(FILES_VARIABLE, "").split(os.pathsep)):
+        sent = Path(entry, given.name) if Path(entry).is_dir() else Path(entry)
+        if sent.name == given.name and sent.is_file():
+            return sent.absolute()
     return given

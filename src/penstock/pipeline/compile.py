@@ -141,6 +141,7 @@ class _Compiler:
         pipeline = Pipeline(
             path=self.path,
             checkpoint=self._checkpoint(),
+            checkpoint_text=self.document.checkpoint,
             engine=self.document.engine,
             contract=self.contract,
             routes=whole,

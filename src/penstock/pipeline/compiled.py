@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from penstock.config import Context
 from penstock.contract import Contract, ResolvedOperation
@@ -15,6 +17,8 @@ from penstock.pipeline.document import Route
 from penstock.pipeline.plan.route import RoutePlan
 
 __all__ = ["CompiledRoute", "Pipeline", "PipelineCheck"]
+
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,8 @@ class Pipeline:
     path: Path
     checkpoint: str
     """A local folder, or a URL of another file system that Spark reaches."""
+    checkpoint_text: str = ""
+    """As the file says."""
     engine: str
     contract: Contract
     routes: tuple[CompiledRoute, ...]
@@ -52,6 +58,16 @@ class Pipeline:
     """Seconds between two batches of Spark; 0: the next one begins when there is something."""
     gateways: Mapping[str, Connection] = field(default_factory=dict)
     """How servers on Pulsar are reached, once that is known; see `job.gateways`."""
+
+    @property
+    def is_checkpoint_relative(self) -> bool:
+        """Whether the checkpoint is a folder whose place depends on that of the pipeline file."""
+        return not _URL.match(self.checkpoint_text) and not Path(self.checkpoint_text).is_absolute()
+
+    @property
+    def is_checkpoint_mounted(self) -> bool:
+        """Whether the checkpoint is named by a `file:` URL: a folder that the author knows to be shared."""
+        return self.checkpoint_text.lower().startswith("file:/")
 
     def place(self, channel: str, near: str) -> Place:
         """Say where a channel is: on the server `near` if it is there too."""

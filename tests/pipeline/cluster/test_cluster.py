@@ -96,6 +96,7 @@ def project(kafka: Kafka, tmp_path: Path, prefix: str) -> Path:
         YAML(typ="safe").load(each) for each in (text, (SHOP / "pipeline.yaml").read_text())
     )
     _add_a_fused_route(contract, pipeline, prefix)
+    pipeline["checkpoint"] = str(tmp_path / "checkpoints")
     for name, document in (("asyncapi", contract), ("pipeline", pipeline)):
         (tmp_path / f"{name}.yaml").write_text(json.dumps(document))
     (tmp_path / "functions.py").write_bytes((SHOP / "functions.py").read_bytes())

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -67,7 +68,7 @@ def api() -> Iterator[ApiServer]:
 
 
 def test_the_driver_pod_runs_the_entry_point_with_the_archive(api: ApiServer, tmp_path: Path) -> None:
-    pipeline = load_pipeline(SHOP)
+    pipeline = replace(load_pipeline(SHOP), checkpoint_text="s3a://bucket/checkpoints")
     made = make_application(pipeline, load(start=tmp_path, environ={}), tmp_path / "job", libraries=False)
     (tmp_path / "upload").mkdir()
     settings = {

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
+import re
 import shlex
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,8 @@ from penstock.pipeline.spark.submission import (
     make_package,
     modules_of,
     read_application,
+    refuse_other_application,
+    refuse_relative_checkpoint,
 )
 
 SHOP = Path(__file__).parents[3] / "examples" / "shop" / "pipeline.yaml"
@@ -62,6 +67,35 @@ def test_modules_are_followed_inside_of_the_folder(tmp_path: Path) -> None:
         "shop/table.csv",
         "shop/words.py",
     ]
+
+
+def names_of(functions: list[str], folder: Path) -> list[str]:
+    return [str(path.relative_to(folder)) for path in modules_of(functions, folder)]
+
+
+def test_a_folder_that_python_would_not_import_is_not_packed(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "functions.py": "import secrets, numpy, penstock.errors, tables, json, parts.one",
+            "secrets/password": "battery-staple",
+            "secrets/rotate.py": "",  # no __init__.py: the standard library's module comes first
+            "numpy/array.bin": "",
+            "penstock/token": "battery-staple",
+            "tables/rates.csv": "",
+            "parts/one.py": "",
+            "parts/one.csv": "",
+            "json.py": "",  # comes before the standard library's
+        },
+    )
+    assert names_of(["functions:f"], tmp_path) == ["functions.py", "json.py", "parts/one.csv", "parts/one.py"]
+
+
+def test_a_package_is_packed_without_hidden_files_keys_and_certificates(tmp_path: Path) -> None:
+    left = (".env", ".git/config", "tls/ca.pem", "tls/client.KEY", "store.p12", "store.jks", "kafka.keytab")
+    names = ("__init__.py", "rates.csv", "deep/schema.json")
+    write(tmp_path, {f"shop/{name}": "" for name in (*left, *names)})
+    assert names_of(["shop:f"], tmp_path) == sorted(f"shop/{name}" for name in names)
 
 
 def test_a_module_that_is_installed_is_not_packed(tmp_path: Path) -> None:
@@ -170,6 +204,7 @@ def test_workers_need_only_what_is_said() -> None:
 
 # Applications
 
+RELATIVE = "checkpoint: .penstock/checkpoints"
 CONTEXT = """
 context: prod
 contexts:
@@ -196,7 +231,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder,
         {
             "penstock.yaml": CONTEXT.replace("SECRET", "'${file:secrets/password}'"),
-            "pipelines/pipeline.yaml": (shop / "pipeline.yaml").read_text(),
+            "pipelines/pipeline.yaml": (shop / "pipeline.yaml")
+            .read_text()
+            .replace(RELATIVE, f"checkpoint: {tmp_path}/checkpoints"),
             "pipelines/functions.py": (shop / "functions.py").read_text(),
             "pipelines/asyncapi.yaml": contract.replace(
                 "info:\n", "info:\n  externalDocs: {$ref: '../shared/more.yaml'}\n"
@@ -261,6 +298,130 @@ def test_a_secret_in_plain_text_does_not_travel(project: Path) -> None:
     assert not (project.parent / "app").exists()
 
 
+def test_the_password_in_a_folder_named_like_a_module_does_not_travel(project: Path, tmp_path: Path) -> None:
+    write(project / "pipelines", {"secrets/password": "battery-staple"})
+    functions = project / "pipelines" / "functions.py"
+    functions.write_text(f"import secrets\n{functions.read_text()}")
+    assert not [name for name, data in members(packed(project)).items() if b"battery-staple" in data]
+    config = load(start=project, environ={})
+    pipeline = load_pipeline(project / "pipelines" / "pipeline.yaml", context=config.context())
+    archive = zipfile.ZipFile(make_package(pipeline, tmp_path / "a.zip", config).path)
+    assert not [name for name in archive.namelist() if b"battery-staple" in archive.read(name)]
+
+
+@pytest.mark.parametrize("context", ["prod", "staging"])
+def test_a_secret_inside_of_a_package_is_refused(context: str, project: Path, tmp_path: Path) -> None:
+    text = CONTEXT.replace("SECRET", "'${file:pipelines/shop/word}'").replace("prod:", f"{context}:")
+    other = "staging" if context == "prod" else "prod"
+    more = f"  {other}: {{servers: {{kafka: {{address: 'other:1'}}}}}}\n"
+    write(
+        project,
+        {
+            "penstock.yaml": f"{text}{more}",
+            "pipelines/shop/__init__.py": "",
+            "pipelines/shop/word": "battery-staple",
+        },
+    )
+    functions = project / "pipelines" / "functions.py"
+    functions.write_text(f"import shop\n{functions.read_text()}")
+    with pytest.raises(ConfigError, match=r"shop/word") as caught:
+        packed(project)
+    assert "battery-staple" not in str(caught.value)
+    config = load(start=project, environ={})
+    pipeline = load_pipeline(project / "pipelines" / "pipeline.yaml", context=config.context())
+    with pytest.raises(ConfigError, match=r"shop/word"):
+        make_package(pipeline, tmp_path / "a.zip", config)
+
+
+# Files beside the archive are found by their names alone
+
+TWO_SERVERS = """
+context: prod
+contexts:
+  prod:
+    servers:
+      kafka: {address: 'k:1', security: {username: u, password: '${file:A}'}}
+      pulsar: {address: 'p:1', security: {username: u, password: '${file:B}'}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "refused"),
+    [
+        ("secrets/password", "more/password", True),
+        ("secrets/password", "/mounted/pulsar/password", True),
+        ("secrets/password", "secrets/../secrets/password", False),
+        ("/mounted/kafka/password", "/mounted/pulsar/password", False),  # none of them is sent
+    ],
+)
+def test_two_secrets_of_one_name_are_refused(one: str, other: str, refused: bool, project: Path) -> None:
+    write(
+        project,
+        {
+            "more/password": "other",
+            "penstock.yaml": TWO_SERVERS.replace("A}", f"{one}}}").replace("B}", f"{other}}}"),
+        },
+    )
+    if not refused:
+        sent = [project / "secrets" / "password"] if "mounted" not in one else []
+        made = packed(project)
+        assert [*made.files] == sent
+        assert [*map(str, made.absent)] == ([one, other] if not sent else [])
+        return
+    with pytest.raises(ConfigError, match="password") as caught:
+        packed(project)
+    assert one in str(caught.value) and other in str(caught.value)
+    assert not (project.parent / "app").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        ("", True),
+        ("checkpoint: state", True),
+        ("checkpoint: ~/state", True),
+        ("checkpoint: state\nengine: loop", False),
+        ("checkpoint: file:///mounted/state", False),
+        ("checkpoint: s3a://bucket/state", False),
+    ],
+)
+def test_a_checkpoint_beside_the_pipeline_is_not_packed(line: str, refused: bool, project: Path) -> None:
+    file = project / "pipelines" / "pipeline.yaml"
+    file.write_text(re.sub("checkpoint: .*", line, file.read_text()))
+    config = load(start=project, environ={})
+    pipeline = load_pipeline(file, context=config.context())
+    if not refused:
+        refuse_relative_checkpoint(pipeline)
+        return
+    with pytest.raises(PipelineError, match="checkpoint") as caught:
+        make_application(pipeline, config, project.parent / "app", libraries=False)
+    assert "hdfs://" in str(caught.value.next)
+    assert not (project.parent / "app").exists()
+
+
+@pytest.mark.parametrize("checkpoint", ["state", "CONTAINER/penstock_application/state"])
+def test_an_application_does_not_start_with_a_checkpoint_in_its_archive(
+    checkpoint: str, project: Path
+) -> None:
+    made = packed(project)
+    container = unpack(made.folder, project.parent / "container")
+    file = container / "penstock_application" / "application" / "pipelines" / "pipeline.yaml"
+    line = f"checkpoint: {checkpoint.replace('CONTAINER', str(container))}"
+    file.write_text(re.sub("checkpoint: .*", line, file.read_text()))
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    result = subprocess.run(
+        [sys.executable, "-S", str(made.folder / "main.py"), "--once"],
+        cwd=container,
+        env={"PYTHONPATH": ":".join(libraries), "HOME": str(project), "PENSTOCK_FILES": str(project)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode != 0
+    assert "is in the unpacked archive" in result.stderr, result.stderr
+    assert not list(container.rglob("state"))
+
+
 def test_the_line_that_submits_can_be_copied(project: Path) -> None:
     made = packed(project, "with space")
     words = shlex.split(made.submit("yarn", cluster_mode=True).replace("\\\n", " "))
@@ -271,6 +432,26 @@ def test_the_line_that_submits_can_be_copied(project: Path) -> None:
     assert options["--archives"] == f"{made.folder}/application.tar.gz#penstock_application"
     assert all(Path(jar).is_file() for jar in options["--jars"].split(","))
     assert [Path(file).name for file in options["--files"].split(",")] == ["password", "ca.pem"]
+
+
+def test_an_application_that_does_not_fit_the_driver_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = read_application(packed(project).folder)
+    pipeline = load_pipeline(project / "pipelines" / "pipeline.yaml")
+    refuse_other_application(made, pipeline)
+    for field in ("penstock", "python", "platform"):
+        with pytest.raises(UsageError, match="does not fit") as caught:
+            refuse_other_application(replace(made, **{field: "other"}), pipeline)
+        assert "other" in str(caught.value.why)
+    functions = project / "pipelines" / "functions.py"
+    text = functions.read_text()
+    functions.write_text(f"{text}\n# edited\n")
+    with pytest.raises(UsageError, match="does not fit") as caught:
+        refuse_other_application(made, pipeline)
+    assert caught.value.next == f"penstock package {pipeline.path} --to {made.folder}"
+    functions.write_text(text)
+    refuse_other_application(made, pipeline)
 
 
 def test_no_application(tmp_path: Path) -> None:
@@ -323,6 +504,21 @@ print(json.dumps([sys.argv[1:], os.getcwd(), os.environ["PENSTOCK_FILES"], sys.p
 """
 
 
+PYSPARK = """
+import os
+class SparkContext:
+    _jvm = None
+    @classmethod
+    def _ensure_initialized(cls):
+        cls._jvm = os.environ["SETTINGS"]
+class SparkConf:
+    def __init__(self, _jvm):
+        self.settings = dict(line.split("=") for line in _jvm.split())
+    def get(self, key, default):
+        return self.settings.get(key, default)
+"""
+
+
 @pytest.fixture
 def application(tmp_path: Path) -> Path:
     """Make an application by hand."""
@@ -342,6 +538,7 @@ def application(tmp_path: Path) -> Path:
             "python/penstock/__init__.py": "",
             "python/penstock/cli/__init__.py": "",
             "python/penstock/cli/__main__.py": CALLED,
+            "python/pyspark/__init__.py": PYSPARK,
         },
     )
     folder = tmp_path / "application"
@@ -352,9 +549,9 @@ def application(tmp_path: Path) -> Path:
     return folder
 
 
-def entered(application: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def entered(application: Path, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-S", str(application / "main.py"), "--once"]
-    return subprocess.run(command, cwd=folder, env={}, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
 def test_the_entry_point_unpacks_the_archive_once(application: Path, tmp_path: Path) -> None:
@@ -386,6 +583,31 @@ def test_the_entry_point_uses_what_spark_has_unpacked(application: Path, tmp_pat
     result = entered(application, container)
     assert json.loads(result.stdout)[1] == str(container / "penstock_application" / "application" / "shop")
     assert not list(application.glob("penstock_application-*"))
+
+
+@pytest.mark.parametrize("key", ["spark.files", "spark.yarn.dist.files"])
+def test_a_driver_in_client_mode_finds_what_is_sent_to_the_workers(
+    key: str, application: Path, tmp_path: Path
+) -> None:
+    urls = "file:///secrets/pass%20word,file:/tls/ca.pem#ca.pem,/tls/key,hdfs://n/token,local:/image/store"
+    settings = f"{key}={urls}"
+    result = entered(application, tmp_path, PYSPARK_GATEWAY_PORT="1", SETTINGS=settings)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)[2].split(os.pathsep)
+    assert found == ["/secrets/pass word", "/tls/ca.pem", "/tls/key", "/image/store", str(tmp_path)]
+    # Also if it is submitted from the folder of the application.
+    result = entered(application, application, PYSPARK_GATEWAY_PORT="1", SETTINGS=settings)
+    assert json.loads(result.stdout)[2].split(os.pathsep) == [*found[:-1], str(application)]
+    # What the user says goes first.
+    result = entered(application, tmp_path, PYSPARK_GATEWAY_PORT="1", SETTINGS=settings, PENSTOCK_FILES="/m")
+    assert json.loads(result.stdout)[2] == "/m"
+
+
+def test_a_driver_in_a_container_has_what_was_sent_in_its_folder(application: Path, tmp_path: Path) -> None:
+    container = unpack(application, tmp_path / "container")
+    settings = "spark.files=file:///elsewhere/password"
+    result = entered(application, container, PYSPARK_GATEWAY_PORT="1", SETTINGS=settings)
+    assert json.loads(result.stdout)[2] == str(container)
 
 
 @pytest.mark.parametrize(("key", "value"), [("python", "2.7"), ("platform", "linux-vax")])

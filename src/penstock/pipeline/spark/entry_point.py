@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 ARCHIVE: Final = "application.tar.gz"
 UNPACKED: Final = "penstock_application"
@@ -49,6 +50,22 @@ def unpacked(here: Path) -> Path:
     return folder
 
 
+def sent_files() -> list[str]:
+    """Return the local files of `spark-submit --files`, as Spark's Java knows them before there is a session.
+
+    In deploy mode `client` Spark sends them to the executors and leaves them where they are for the driver.
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not started by spark-submit
+        return []
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    conf = SparkConf(_jvm=SparkContext._jvm)
+    texts = (conf.get(name, "") or "" for name in ("spark.files", "spark.yarn.dist.files"))
+    urls = (urlsplit(text.strip()) for text in ",".join(texts).split(","))
+    return [unquote(url.path) for url in urls if url.path and url.scheme in ("", "file", "local")]
+
+
 def refuse_other_machine(about: dict[str, Any]) -> None:
     """End if compiled libraries of the archive cannot be loaded by this Python."""
     wanted = (about["python"], about["platform"])
@@ -69,7 +86,10 @@ def main() -> None:
     python = str(folder / "python")
     sys.path.insert(0, python)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (python, os.environ.get("PYTHONPATH"))))
-    os.environ.setdefault("PENSTOCK_FILES", str(files))
+    if "PENSTOCK_FILES" not in os.environ:
+        # In a container they are in the folder that it starts in, beside the archive.
+        sent = [] if folder == files / UNPACKED else sent_files()
+        os.environ["PENSTOCK_FILES"] = os.pathsep.join((*sent, str(files)))
     os.environ["PENSTOCK_CONTRACT_ROOT"] = str(folder / "application")
     os.chdir(folder / "application" / about["folder"])
     sys.argv[:1] = ["penstock", *about["options"], "run", about["pipeline"]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import gzip
+import hashlib
 import importlib.metadata
 import io
 import json
@@ -20,9 +21,11 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from os.path import commonpath, relpath
+from importlib.machinery import PathFinder
+from os.path import commonpath, normpath, relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +38,7 @@ from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.plan.route import FunctionKey
 from penstock.pipeline.spark import entry_point
 from penstock.pipeline.spark.entry_point import ARCHIVE, DESCRIPTION, UNPACKED
+from penstock.pipeline.spark.file_system import is_remote
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -49,6 +53,9 @@ __all__ = [
     "make_package",
     "modules_of",
     "read_application",
+    "refuse_other_application",
+    "refuse_packed_checkpoint",
+    "refuse_relative_checkpoint",
 ]
 
 REQUIREMENTS: Final = (
@@ -74,6 +81,11 @@ _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)[^;]*(?:;(.*))?")
 _EXTRA: Final = re.compile(r"extra *== *['\"]([^'\"]+)['\"]")
 _FILE_REFERENCE: Final = re.compile(r"\$\{file:([^{}]+)\}")
 
+_NEVER_SENT: Final = frozenset(
+    {".crt", ".jks", ".key", ".keystore", ".keytab", ".p12", ".pem", ".pfx", ".truststore"}
+)
+"""Endings of keys, certificates and stores of them."""
+_LOOP: Final = "loop"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every member: the same files give the same archive."""
 
@@ -90,10 +102,10 @@ class Package:
     size: int
 
 
-def make_package(pipeline: Pipeline, path: Path) -> Package:
-    """Write the archive of a pipeline."""
+def make_package(pipeline: Pipeline, path: Path, config: Config | None = None) -> Package:
+    """Write the archive of a pipeline; ConfigError if a package in it holds a secret of the configuration."""
     folder = Path(pipeline.path).absolute().parent
-    modules = modules_of(functions_of(pipeline), folder)
+    modules = modules_of(functions_of(pipeline), folder, _secret_files(config) if config else ())
     own = Path(penstock.__file__).parent
     kernels = _kernels()
     try:
@@ -130,6 +142,11 @@ class Application:
     name: str
     python: str
     """The minor version of Python for which its libraries are."""
+    platform: str = ""
+    penstock: str = ""
+    """The version of Penstock in it."""
+    digest: str = ""
+    """Of the modules of the user in it, names and contents."""
     modules: tuple[str, ...] = ()
     """The files of the user: pipeline, contract, configuration, functions."""
     libraries: tuple[str, ...] = ()
@@ -137,6 +154,8 @@ class Application:
     size: int = 0
     files: tuple[Path, ...] = ()
     """What the context names and the archive does not hold: certificates and files with secrets."""
+    absent: tuple[Path, ...] = ()
+    """Those that are not on this machine: not sent, but mounted where the job runs."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -169,15 +188,18 @@ def make_application(
     """Write the folder of an application; what was packed there before is replaced.
 
     Without `libraries` the Python of the cluster has those of REQUIREMENTS, and for a driver in the cluster
-    all that Penstock's extra `spark` brings. ConfigError if the configuration holds a secret in plain text.
+    all that Penstock's extra `spark` brings. ConfigError if a secret would travel in the archive, or if two
+    files to send have the same name; PipelineError if the checkpoint is a folder beside the pipeline.
     """
+    refuse_relative_checkpoint(pipeline)
     context = _values(config, pipeline)
+    sent, absent = _files_to_send(context)
     files = _files_of(pipeline, config, context)
     root = Path(commonpath([str(file.parent) for file in files]))
     beside = Path(pipeline.path).absolute().parent
     project = files[0].parent if files[0].name == FILE else beside
     packed = {f"application/{file.relative_to(root)}": file.read_bytes() for file in files}
-    functions = modules_of(functions_of(pipeline), beside)
+    functions = modules_of(functions_of(pipeline), beside, _secret_files(config))
     found = _distributions() if libraries else {}
     kernels = _kernels()
     about = {
@@ -187,6 +209,7 @@ def make_application(
         "folder": str(project.relative_to(root)),
         "pipeline": relpath(Path(pipeline.path).absolute(), project),
         "options": ["-C", pipeline.context.name] if pipeline.context is not None else [],
+        "modules": _digest(functions, beside),
         "libraries": {name: each.version for name, each in found.items()},
         "jars": [artifact.coordinate for artifact in read_lock("spark")],
     }
@@ -206,11 +229,15 @@ def make_application(
         folder=folder,
         name=pipeline.name or Path(pipeline.path).stem,
         python=str(about["python"]),
+        platform=str(about["platform"]),
+        penstock=penstock.__version__,
+        digest=str(about["modules"]),
         modules=tuple(sorted({relpath(file, project) for file in (*files, *functions)})),
         libraries=tuple(found),
         kernels=sum(name.endswith(".nbi") for name in kernels),
         size=(folder / ARCHIVE).stat().st_size,
-        files=tuple(_named_files(context)),
+        files=sent,
+        absent=absent,
     )
 
 
@@ -225,6 +252,9 @@ def read_application(folder: Path) -> Application:
             folder=folder,
             name=Path(str(about["pipeline"])).stem,
             python=str(about["python"]),
+            platform=str(about["platform"]),
+            penstock=str(about["penstock"]),
+            digest=str(about["modules"]),
             libraries=tuple(about["libraries"]),
         )
     except (OSError, EOFError, tarfile.TarError, ValueError, KeyError, TypeError) as exc:
@@ -233,6 +263,71 @@ def read_application(folder: Path) -> Application:
             why=str(exc) or type(exc).__name__,
             next=f"penstock package --to {folder}",
         ) from exc
+
+
+def refuse_other_application(application: Application, pipeline: Pipeline) -> None:
+    """Refuse to send workers an application that is not what the driver has: they would run other code."""
+    folder = Path(pipeline.path).absolute().parent
+    compared = (
+        ("Penstock", application.penstock, penstock.__version__),
+        ("Python", application.python, f"{sys.version_info[0]}.{sys.version_info[1]}"),
+        ("the platform", application.platform, sysconfig.get_platform()),
+    )
+    found = [
+        f"It has {what} {packed}, the driver {here}." for what, packed, here in compared if packed != here
+    ]
+    if application.digest != _digest(modules_of(functions_of(pipeline), folder), folder):
+        found.append("The modules of its functions are not those of the pipeline as they are now.")
+    if found:
+        raise UsageError(
+            f"the application in {application.folder} does not fit this job",
+            why=" ".join(found),
+            next=f"penstock package {pipeline.path} --to {application.folder}",
+        )
+
+
+def _digest(modules: Iterable[Path], folder: Path) -> str:
+    """Return the hash of the names and contents of files."""
+    found = hashlib.sha256()
+    for file in modules:
+        data = file.read_bytes()
+        found.update(f"{len(data)} {file.relative_to(folder).as_posix()}\n".encode())
+        found.update(data)
+    return found.hexdigest()
+
+
+_STAYS: Final = (
+    "name a place that stays: checkpoint: hdfs://..., s3a://..., an absolute folder of the driver's machine, "
+    "or file:///... for a folder that every machine has mounted"
+)
+
+
+def refuse_relative_checkpoint(pipeline: Pipeline) -> None:
+    """Refuse to pack a pipeline whose checkpoint is beside it: in the folder that the archive is unpacked to.
+
+    That folder is another one after the next packing, or on the next machine. The loop has no checkpoint.
+    """
+    if pipeline.engine != _LOOP and pipeline.is_checkpoint_relative:
+        raise PipelineError(
+            f"the checkpoint {pipeline.checkpoint_text} would be in the unpacked archive",
+            where=str(pipeline.path),
+            why="An application that is packed again has another folder: it would write everything again.",
+            next=_STAYS,
+        )
+
+
+def refuse_packed_checkpoint(pipeline: Pipeline) -> None:
+    """Refuse a checkpoint in the unpacked archive that this program runs from; others pass."""
+    unpacked = Path(penstock.__file__).resolve().parents[2]
+    if is_remote(pipeline.checkpoint) or not (unpacked / DESCRIPTION).is_file():
+        return
+    if pipeline.is_checkpoint_relative or Path(pipeline.checkpoint).resolve().is_relative_to(unpacked):
+        raise PipelineError(
+            f"the checkpoint {pipeline.checkpoint} is in the unpacked archive of the application",
+            where=str(pipeline.path),
+            why="The next version of the application has another folder, and would write everything again.",
+            next=_STAYS,
+        )
 
 
 def brings_application(conf: SparkConf) -> bool:
@@ -264,6 +359,36 @@ def _files_of(pipeline: Pipeline, config: Config, context: Sequence[Value]) -> l
         )
     found = [Path(pipeline.path), *pipeline.contract.files]
     return list(dict.fromkeys(path.absolute() for path in ([own] if own.is_file() else []) + found))
+
+
+def _files_to_send(context: Iterable[Value]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return the files that a context names: those that this machine has, and the others.
+
+    ConfigError if one that is sent has the name of another: they are found by their names alone where they
+    come to, also in place of one that should have been mounted there and was not.
+    """
+    named = dict.fromkeys(Path(normpath(path)) for path in _named_files(context))
+    sent = tuple(path for path in named if path.is_file())
+    for path in sent:
+        other = next((each for each in named if each != path and each.name == path.name), None)
+        if other is not None:
+            raise ConfigError(
+                f"two files of the context have the name {path.name}: {path} and {other}",
+                why="They are sent beside the job, and found there by their names alone.",
+                next="give one of them another name",
+            )
+    return sent, tuple(path for path in named if path not in sent)
+
+
+def _secret_files(config: Config) -> frozenset[Path]:
+    """Return the files with secrets and certificates that any context names, not only the chosen one."""
+    found: set[Path] = set()
+    for path, value in config.values.items():
+        # A value may refer to what is known only where its own context is used.
+        with suppress(ConfigError):
+            for file in _named_files([value] if path[0] == "contexts" else []):
+                found.add(file.resolve())
+    return frozenset(found)
 
 
 def _named_files(context: Iterable[Value]) -> Iterator[Path]:
@@ -340,12 +465,23 @@ def functions_of(pipeline: Pipeline) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*applied, *keys)))
 
 
-def modules_of(functions: Sequence[str], folder: Path) -> list[Path]:
-    """Find the files that functions need in a folder: their modules, whole packages, and what they import."""
+def modules_of(functions: Sequence[str], folder: Path, secrets: Collection[Path] = ()) -> list[Path]:
+    """Find the files that functions need in a folder: their modules, whole packages, and what they import.
+
+    Sorted. Of packages the data comes too, but no hidden file, key or certificate; ConfigError if one of
+    `secrets`, resolved paths, is among it.
+    """
     found: dict[Path, None] = {}
     waiting = [name.partition(":")[0] for name in functions]
     while waiting:
         for file in _sources(waiting.pop().partition(".")[0], folder):
+            if file.resolve() in secrets:
+                raise ConfigError(
+                    f"{file.relative_to(folder)} is a file with a secret, and would travel in the archive",
+                    where=str(file),
+                    why="The configuration names it, and it is in the folder of a module that is sent.",
+                    next="move it out of that folder",
+                )
             if file not in found:
                 found[file] = None
                 waiting += _imports(file)
@@ -353,12 +489,31 @@ def modules_of(functions: Sequence[str], folder: Path) -> list[Path]:
 
 
 def _sources(name: str, folder: Path) -> Iterator[Path]:
-    """Give the files of a module or package in the folder; none if it is not there."""
+    """Give the files of a module or package in the folder; none if Python would not import it from there.
+
+    A folder without `__init__.py` comes after everything else that has its name, the standard library and
+    installed packages included; without any module in it, it is no package but data of somebody.
+    """
     module, package = folder / f"{name}.py", folder / name
-    if package.is_dir():
-        yield from _files(package)
+    if (package / "__init__.py").is_file():
+        yield from _data_and_modules(package)
     elif module.is_file():
         yield module
+    elif package.is_dir() and not _is_installed(name):
+        files = [*_data_and_modules(package)]
+        yield from files if any(file.suffix == ".py" for file in files) else ()
+
+
+def _is_installed(name: str) -> bool:
+    spec = None if name in sys.stdlib_module_names else PathFinder.find_spec(name)
+    return name in sys.stdlib_module_names or (spec is not None and spec.loader is not None)
+
+
+def _data_and_modules(package: Path) -> Iterator[Path]:
+    for file in _files(package):
+        is_hidden = any(part.startswith(".") for part in file.relative_to(package).parts)
+        if not is_hidden and file.suffix.lower() not in _NEVER_SENT:
+            yield file
 
 
 def _files(package: Path) -> Iterator[Path]:
