@@ -36,12 +36,15 @@ __all__ = [
     "expected_master",
     "is_local",
     "is_submitted",
+    "java_exit_code",
     "java_has_ended",
+    "java_is_ours",
     "lean_home",
     "lean_spark",
     "variables",
     "was_set",
     "start_java",
+    "unless_java_ended",
 ]
 
 _LIGHT: Final = ("-XX:TieredStopAtLevel=1",)
@@ -54,6 +57,8 @@ _FLAGS: Final = {
 }
 """Settings whose flag beats their `--conf`: given as flags, they also beat those of PYSPARK_SUBMIT_ARGS."""
 
+_RECENTLY: Final = 2.0
+"""Seconds that Java may take to end, if something failed because of that."""
 _BETWEEN_LOOKS: Final = 0.1
 """Seconds between two looks whether Java is still there."""
 
@@ -243,6 +248,21 @@ def _refuse_if_abandoned() -> None:
         raise StartupError("the start of Spark was given up")
 
 
+def java_is_ours() -> bool:
+    """Return whether Spark's Java is a child of this process, so that a look at it costs nothing."""
+    from pyspark import SparkContext
+
+    return getattr(SparkContext._gateway, "proc", None) is not None
+
+
+def java_exit_code() -> int | None:
+    """Return the exit code of Spark's Java process; None while it runs, or if it is not ours."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    return None if process is None else process.poll()
+
+
 def java_has_ended(seconds: float) -> bool:
     """Wait so long for Spark's Java to end; return whether it has."""
     from pyspark import SparkContext
@@ -258,6 +278,16 @@ def java_has_ended(seconds: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+@contextmanager
+def unless_java_ended() -> Iterator[None]:
+    """Let pass what fails because Spark's Java process is gone."""
+    try:
+        yield
+    except Exception:
+        if not java_has_ended(_RECENTLY):
+            raise
 
 
 def _is_closed(gateway: Any, end: float) -> bool:
