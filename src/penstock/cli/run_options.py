@@ -197,6 +197,10 @@ WorkerPython = Annotated[
     str | None, typer.Option("--worker-python", metavar="PATH", help="The Python of the cluster's workers.")
 ]
 
+_PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
+_ADDED: Final = {"spark.archives": ",", _PYTHONPATH: ":"}
+"""Settings of a package that are lists, with what is between two entries."""
+
 _OF_SPARK: Final = (
     "master",
     "conf",
@@ -284,13 +288,17 @@ def _interval(text: str | None) -> float | None:
 
 def _of_package(package: Path | None, given: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that bring an application to the workers; UsageError if the folder holds none."""
+    from penstock.pipeline.spark.startup import was_set
     from penstock.pipeline.spark.submission import read_application
 
     if package is None:
         return {}
     found = read_application(package.absolute()).settings
-    others = given.get("spark.archives")
-    return {**found, "spark.archives": f"{others},{found['spark.archives']}"} if others else found
+    # Ours are added to what is set anywhere: the archives of the user, behind our modules the user's.
+    for key, sign in _ADDED.items():
+        others = [each for each in (was_set(key, given) or "").split(sign) if each and each != found[key]]
+        found[key] = sign.join((found[key], *others) if key == _PYTHONPATH else (*others, found[key]))
+    return found
 
 
 def refuse_idle_words(engine: str, given: Mapping[str, Any]) -> None:
