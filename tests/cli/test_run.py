@@ -25,6 +25,7 @@ from penstock.embedded.private import make_folder
 from penstock.errors import ConfigError, PipelineError, UsageError
 from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.job import Planned, Progress, Totals
+from penstock.pipeline.spark import submission
 
 
 @pytest.mark.parametrize(
@@ -233,6 +234,34 @@ NOTHING: dict[str, Any] = {"conf": None, "master": None, "driver_memory": None, 
 def test_what_sets_nothing_in_spark_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="sets nothing in Spark"):
         spark_settings({**NOTHING, "conf": [text]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "defaults", "conf", "archives", "paths"),
+    [
+        ("", "", [], "ours.zip#o", "./o"),
+        ("", "spark.archives a.zip\nspark.executorEnv.PYTHONPATH /x:/y", [], "a.zip,ours.zip#o", "./o:/x:/y"),
+        ("--archives b.zip", "spark.archives a.zip", [], "b.zip,ours.zip#o", "./o"),
+        ("--conf spark.executorEnv.PYTHONPATH=/z", "", ["spark.archives=c"], "c,ours.zip#o", "./o:/z"),
+        ("--archives b.zip,ours.zip#o", "", [], "b.zip,ours.zip#o", "./o"),
+    ],
+)
+def test_a_package_is_added_to_what_the_user_sends_to_the_workers(
+    arguments: str,
+    defaults: str,
+    conf: list[str],
+    archives: str,
+    paths: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = {"spark.archives": "ours.zip#o", "spark.executorEnv.PYTHONPATH": "./o"}
+    monkeypatch.setattr(submission, "read_application", lambda _: SimpleNamespace(settings=dict(own)))
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text(defaults)
+    found = spark_settings({**NOTHING, "conf": conf, "package": tmp_path})
+    assert found == {"spark.archives": archives, "spark.executorEnv.PYTHONPATH": paths}
 
 
 def test_settings_of_the_command_line() -> None:

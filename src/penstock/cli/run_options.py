@@ -198,6 +198,10 @@ WorkerPython = Annotated[
     str | None, typer.Option("--worker-python", metavar="PATH", help="The Python of the cluster's workers.")
 ]
 
+_PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
+_ADDED: Final = {"spark.archives": ",", _PYTHONPATH: ":"}
+"""Settings of a package that are lists, with what is between two entries."""
+
 _OF_SPARK: Final = (
     "master",
     "conf",
@@ -291,6 +295,7 @@ def _of_package(package: Path | None, given: Mapping[str, str], pipeline: Pipeli
 
     Raises UsageError if the folder holds none, or one that was made of something else than the driver has.
     """
+    from penstock.pipeline.spark.startup import was_set
     from penstock.pipeline.spark.submission import read_application, refuse_other_application
 
     if package is None:
@@ -298,9 +303,12 @@ def _of_package(package: Path | None, given: Mapping[str, str], pipeline: Pipeli
     application = read_application(package.absolute())
     if pipeline is not None:
         refuse_other_application(application, pipeline)
-    found = application.settings
-    others = given.get("spark.archives")
-    return {**found, "spark.archives": f"{others},{found['spark.archives']}"} if others else found
+    found = dict(application.settings)
+    # Ours are added to what is set anywhere: the archives of the user, behind our modules the user's.
+    for key, sign in _ADDED.items():
+        others = [each for each in (was_set(key, given) or "").split(sign) if each and each != found[key]]
+        found[key] = sign.join((found[key], *others) if key == _PYTHONPATH else (*others, found[key]))
+    return found
 
 
 def refuse_idle_words(engine: str, given: Mapping[str, Any]) -> None:

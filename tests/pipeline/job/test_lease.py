@@ -19,6 +19,7 @@ import pytest
 from penstock.errors import JobFailed, MachineError, PenstockError, Refused, Unreachable
 from penstock.pipeline.job import lease as module
 from penstock.pipeline.job.lease import leased, until_reachable
+from penstock.pipeline.spark import file_system
 from penstock.pipeline.spark.file_system import LocalFileSystem
 
 
@@ -224,3 +225,23 @@ def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         until_reachable(ask, stop=stop, seconds=0.05, note=notes.append)
     stop.set()
     assert until_reachable(ask, stop=stop, seconds=None, note=notes.append) is None
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe", b" " * 2000], ids=["no UTF-8", "too large"])
+def test_a_file_that_is_something_else_does_not_end_the_renewal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
+    monkeypatch.setattr(file_system, "LARGEST_FILE", 1000)
+    files = Shared(tmp_path)
+    with leased(files) as lease:
+        path = tmp_path / ".writer" / str(lease.epoch)
+        path.write_bytes(text)
+        end = time.monotonic() + 30
+        while path.read_bytes() == text:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        lease.require()
+    # Who finds such a file of an earlier writer waits for it as for any other.
+    path.write_bytes(text)
+    with leased(files) as lease:
+        assert lease.epoch == int(path.name) + 1

@@ -145,6 +145,117 @@ def test_marks_that_are_ahead_of_the_open_batch_are_told(
     assert len(notes) == (replay is not None)
 
 
+class TwoSteps(LocalFileSystem):
+    """A store that replaces a file by a removal and a rename; the driver can be killed between them."""
+
+    dies = False
+    written = 0
+
+    def write(self, path: str, text: str) -> None:
+        self.written += 1
+        if self.dies:
+            self.delete(path)
+            raise KeyboardInterrupt
+        super().write(path, text)
+
+
+@dataclass(frozen=True)
+class Told:
+    """The part of a fused job's work that a checkpoint decides about."""
+
+    exactly_once: bool = True
+    group: str = ""
+
+
+class OneSource:
+    """Prepares a source, again and again, with the same checkpoint of one batch that is open."""
+
+    def __init__(self, files: TwoSteps, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.files = files
+        self.partitions = 1
+        self.work: Told | None = Told()
+        monkeypatch.setattr(preparation, "delivery_of", lambda _: None)
+        monkeypatch.setattr(preparation, "beyond_end", lambda *_: ())
+        self.prepare()
+        files.write("in/metadata", "{}")
+        files.write("in/offsets/0", LOG + '{"in":{"0":10}}')
+        files.written = 0
+
+    def prepare(self, **options: Any) -> Any:
+        offsets = dict.fromkeys(range(self.partitions), 0)
+        found = SimpleNamespace(
+            cluster_id="c", topic_id=None, earliest=offsets, latest=offsets, created={}, limits={}
+        )
+        checked: Any = SimpleNamespace(
+            source=SOURCE,
+            stage=None,
+            schemas=None,
+            survey=found,
+            on_data_loss="stop",
+            group=None,
+            work=self.work,
+            notes=(),
+        )
+        clusters: Any = SimpleNamespace(client=lambda *_: SimpleNamespace(committed=lambda *_: {}))
+        pipeline: Any = SimpleNamespace(engine=None)
+        (ready,) = preparation.prepare([checked], pipeline, JobOptions(**options), clusters, self.files)
+        return ready
+
+    def lose_fingerprint(self) -> None:
+        """Let a driver be killed while it notes that the topic has grown."""
+        self.partitions, self.files.dies = 2, True
+        with pytest.raises(KeyboardInterrupt):
+            self.prepare()
+        self.files.dies = False
+        assert not self.files.exists("in.json")
+
+
+@pytest.fixture
+def one_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OneSource:
+    return OneSource(TwoSteps(tmp_path), monkeypatch)
+
+
+def test_a_fingerprint_that_has_not_changed_is_not_written_again(one_source: OneSource) -> None:
+    name = one_source.prepare().query.name
+    assert one_source.prepare().query.name == name
+    assert one_source.files.written == 0
+
+
+def test_an_open_batch_without_a_fingerprint_is_not_written_twice_unasked(one_source: OneSource) -> None:
+    one_source.lose_fingerprint()
+    for options in ({}, {"replay": False}):
+        with pytest.raises(CheckpointMismatch, match="an open batch and no fingerprint") as refused:
+            one_source.prepare(**options)
+        assert str(refused.value.where).endswith("in.json")
+        assert "--replay" in str(refused.value.next)
+    assert not one_source.files.exists("in.json")
+    found = one_source.prepare(replay=True)
+    assert "is written again" in found.notes[0]
+    assert one_source.files.exists("in.json")
+    assert one_source.prepare().query.name == found.query.name
+
+
+def test_without_a_fingerprint_a_checkpoint_can_be_put_aside(one_source: OneSource) -> None:
+    one_source.lose_fingerprint()
+    found = one_source.prepare(fresh_checkpoint=True)
+    assert "begins anew" in found.notes[0]
+    assert one_source.files.exists("in.old-1/offsets/0")
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_without_a_fingerprint_a_checkpoint_is_used_where_nothing_is_promised(
+    one_source: OneSource, closed: bool
+) -> None:
+    one_source.lose_fingerprint()
+    if closed:  # all that was planned is written: new marks begin where the checkpoint stands
+        one_source.files.write("in/commits/0", "v1\n{}")
+    else:
+        one_source.work = Told(exactly_once=False)
+    found = one_source.prepare()
+    assert found.query.begin == ({0: 10} if closed else {0: 0, 1: 0})
+    assert len(found.notes) == (not closed)
+
+
 @dataclass(frozen=True)
 class Noted:
     """The part of a fingerprint that says when partitions were created."""
@@ -167,7 +278,7 @@ def test_what_cannot_be_seen_of_a_topic_this_time_is_compared_the_next_time(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    written: list[Any] = []
+    there: list[Any] = [Noted({"0": "then", "1": "then"})]
     ready = SimpleNamespace(
         source=SOURCE,
         survey=None,
@@ -178,12 +289,12 @@ def test_what_cannot_be_seen_of_a_topic_this_time_is_compared_the_next_time(
     )
     monkeypatch.setattr(preparation, "_prepare", lambda *_: ready)
     monkeypatch.setattr(preparation, "_fingerprint", lambda *_, **__: Noted(seen))
-    monkeypatch.setattr(preparation, "read_fingerprint", lambda *_: Noted({"0": "then", "1": "then"}))
-    monkeypatch.setattr(preparation, "write_fingerprint", lambda files, path, found: written.append(found))
+    monkeypatch.setattr(preparation, "read_fingerprint", lambda *_: there[-1])
+    monkeypatch.setattr(preparation, "write_fingerprint", lambda files, path, found: there.append(found))
     nothing: Any = SimpleNamespace()
     checked: Any = SimpleNamespace(source=SOURCE)
     preparation.prepare([checked], nothing, JobOptions(), nothing, LocalFileSystem(tmp_path))
-    assert written == [Noted(kept)]
+    assert there[-1] == Noted(kept)
 
 
 class Marks:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from penstock.errors import PipelineError, Refused
 from penstock.pipeline.spark import session
@@ -86,6 +88,71 @@ def fake_session(**settings: str) -> Any:
 
     conf = Conf({key.replace("_", "."): value for key, value in settings.items()})
     return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+
+
+OPTIONS_PATTERN = "spark.sql.redaction.options.regex"
+LOCAL_ONLY = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+class RuntimeConf(dict[str, str]):
+    """The settings of a session; static ones cannot be set."""
+
+    def set(self, key: str, value: str) -> None:
+        if key.startswith("spark.static."):
+            raise AnalysisException(f"{key} is static")
+        self[key] = value
+
+    @property
+    def getAll(self) -> dict[str, str]:
+        return self
+
+
+def session_with(**settings: str) -> Any:
+    """A session of a program that has set something since it was made."""
+    made = fake_session(spark_a="at start")
+    made.conf = RuntimeConf({"spark.a": "at start", **settings})
+    made.newSession = lambda: SimpleNamespace(conf=RuntimeConf({"spark.a": "at start"}))
+    return made
+
+
+def test_queries_have_what_a_program_has_set_at_run_time() -> None:
+    key = "fs.azure.account.key.store.dfs.core.windows.net"
+    theirs = session_with(
+        **{key: "k", "spark.a": "later", "spark.static.x": "y", "spark.sql.ansi.enabled": "false"}
+    )
+    before = dict(theirs.conf)
+    own = session.query_session(theirs, "/a/folder")
+    assert own.conf[key] == "k"
+    assert own.conf["spark.a"] == "later"
+    assert own.conf["spark.sql.ansi.enabled"] == "true"
+    assert LOCAL_ONLY in own.conf
+    assert theirs.conf == before
+    chosen = session.query_session(session_with(**{LOCAL_ONLY: "theirs"}), "/a/folder")
+    assert chosen.conf[LOCAL_ONLY] == "theirs"
+
+
+@pytest.mark.parametrize("theirs", [None, "(?i)mine"])
+def test_plans_of_queries_show_no_keys_in_whatever_session(theirs: str | None) -> None:
+    given = session_with(**({OPTIONS_PATTERN: theirs} if theirs else {}))
+    pattern = session.query_session(given, "/a/folder").conf[OPTIONS_PATTERN]
+    assert re.search(pattern, "kafka.ssl.keystore.key")
+    assert re.search(pattern, "MINE" if theirs else "URL")
+    again = session.query_session(session_with(**{OPTIONS_PATTERN: pattern}), "/a/folder")
+    assert again.conf.get(OPTIONS_PATTERN) == pattern
+
+
+@pytest.mark.server
+def test_settings_of_a_real_session_are_copied_and_none_comes_back(spark: SparkSession) -> None:
+    key = "fs.azure.account.key.store.dfs.core.windows.net"
+    theirs = spark.newSession()
+    theirs.conf.set(key, "k")
+    theirs.conf.set(OPTIONS_PATTERN, "(?i)mine")
+    before = settings_of(theirs)
+    own = session.query_session(theirs, "/a/folder")
+    assert own.conf.get(key) == "k"
+    assert re.search(str(own.conf.get(OPTIONS_PATTERN)), "kafka.ssl.keystore.key")
+    own.conf.set("spark.sql.shuffle.partitions", "77")
+    assert settings_of(theirs) == before
 
 
 def test_speculation_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pyspark import SparkContext, java_gateway
 
 from penstock.errors import StartupError
 from penstock.pipeline.spark import startup
+from penstock.pipeline.spark.session import ADDED_PATTERNS
 from penstock.pipeline.spark.startup import lean_home, lean_spark
 
 
@@ -182,6 +184,53 @@ def test_explicit_settings_come_after_those_of_the_environment(monkeypatch: pyte
     assert words == (
         "--driver-memory 1g --conf 'spark.a=b c' --driver-memory 2g --conf 'spark.a=d e' pyspark-shell"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "master"),
+    [
+        ("--properties-file {file}", "cluster"),
+        ("--properties-file={file}", "cluster"),
+        ("--properties-file {other}", "ours"),
+        ("--properties-file {other} --load-spark-defaults", "defaults"),
+        ("--properties-file {file} --load-spark-defaults", "cluster"),
+        ("--properties-file {file} --conf=spark.master=conf", "conf"),
+        ("--properties-file missing", "ours"),
+    ],
+)
+def test_the_master_of_a_file_of_properties_is_known(
+    words: str, master: str, conf_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (conf_dir / "spark-defaults.conf").write_text("spark.master defaults")
+    (conf_dir / "file").write_text("spark.master = first\nspark.master = cluster\n")
+    (conf_dir / "other").write_text("spark.a b\n")
+    given = words.format(file=conf_dir / "file", other=conf_dir / "other")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
+    assert startup.expected_master({}, "ours") == master
+
+
+def test_secrets_are_not_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    words = startup._submit_arguments(
+        {
+            "spark.hadoop.fs.s3a.secret.key": "hunter2",
+            "spark.hadoop.fs.azure.account.key.store": "hunter2",
+            "spark.authenticate.secret": "hunter2",
+            "spark.hadoop.x.url": "jdbc:h2:password=hunter2",
+            "spark.hadoop.fs.s3a.endpoint": "http://s3",
+            "spark.driver.extraJavaOptions": "-Dkey=/etc/token",
+        }
+    )
+    assert words == (
+        "--conf spark.hadoop.fs.s3a.endpoint=http://s3 "
+        "--conf spark.driver.extraJavaOptions=-Dkey=/etc/token pyspark-shell"
+    )
+
+
+def test_secrets_are_those_that_spark_does_not_show() -> None:
+    for pattern in ADDED_PATTERNS["spark.redaction.regex"]:
+        for word in re.sub(r"[(]\?i:?[)]?|[)]|\[[.]\]\?", "", pattern).split("|"):
+            assert startup._is_secret(f"spark.{word.upper()}", "")
 
 
 def test_log_settings_of_the_user_are_left_alone(conf_dir: Path) -> None:

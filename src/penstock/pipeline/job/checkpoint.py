@@ -53,6 +53,12 @@ class Checkpoint:
         newest = self._newest("offsets")
         return {} if newest is None else self._offsets(f"offsets/{newest}", topic)
 
+    @property
+    def has_open_batch(self) -> bool:
+        """Whether a batch was planned whose end Spark has not noted: some of it may be written."""
+        planned, done = self._newest("offsets"), self._newest("commits")
+        return planned is not None and (done is None or planned > done)
+
     def put_aside(self) -> str | None:
         """Move it out of the way; return its new place, None if there was nothing."""
         if not self.files.exists(self.name):

@@ -11,7 +11,15 @@ from penstock.config import MASK, Secret
 from penstock.contract.credentials import Client, Connection, options
 from penstock.errors import JobFailed
 
-__all__ = ["as_away", "failure", "is_away", "is_worker_failure", "java_ended", "may_be_away"]
+__all__ = [
+    "as_away",
+    "failure",
+    "is_away",
+    "is_taken_over",
+    "is_worker_failure",
+    "java_ended",
+    "may_be_away",
+]
 
 _MOST_TEXT: Final = 2000
 
@@ -35,6 +43,8 @@ _REFUSED: Final = "a cluster did not accept our credentials"
 _NEXT_AWAY: Final = "start it, then run again: the checkpoint knows where to go on; penstock doctor"
 _STORE_AWAY: Final = "the file system of the checkpoint takes no writes, or does not answer"
 _NO_TOPIC: Final = "a topic is not there any more"
+_TAKEN_OVER: Final = "another job took over this checkpoint"
+_FENCED: Final = "another job took over this checkpoint's transactions"
 
 _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     (
@@ -45,7 +55,7 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     ),
     (
         r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using",
-        "another job took over this checkpoint",
+        _TAKEN_OVER,
         "end one of the two; a copy of a checkpoint cannot run beside the original",
     ),
     (
@@ -76,7 +86,7 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     ),
     (
         r"ProducerFenced",
-        "another job took over this checkpoint's transactions",
+        _FENCED,
         "end one of the two; a copy of a checkpoint cannot run beside the original",
     ),
     (
@@ -132,6 +142,11 @@ _NOISE: Final = re.compile(r"\s|Driver stacktrace|JVM stacktrace|===|Traceback|S
 def is_worker_failure(failed: JobFailed) -> bool:
     """Return whether a query failed because a Python worker died or came up too slowly."""
     return failed.what in (_LATE_WORKER, _DEAD_WORKER)
+
+
+def is_taken_over(failed: JobFailed) -> bool:
+    """Return whether a query failed because another job writes with the same checkpoint, or a copy of it."""
+    return failed.what in (_TAKEN_OVER, _FENCED)
 
 
 def is_away(failed: JobFailed, connections: Mapping[str, Connection]) -> bool:

@@ -239,10 +239,14 @@ def read_fingerprint(files: FileSystem, path: str) -> Fingerprint | None:
             "the fingerprint of the checkpoint cannot be read",
             where=files.where(path),
             why=str(exc),
-            next="remove this file to trust the checkpoint, or begin anew with --fresh-checkpoint",
+            next="put a whole copy of this file back, or begin anew with --fresh-checkpoint; without the "
+            "file a batch that is open can only be written again, which --replay allows",
         ) from exc
 
 
 def write_fingerprint(files: FileSystem, path: str, fingerprint: Fingerprint) -> None:
-    """Write the file in one step, so that a crash leaves the old one or the new one."""
+    """Write the file in one step, so that a crash leaves the old one or the new one.
+
+    Where the store has no such step, a crash may leave none: see `FileSystem.write`.
+    """
     files.write(path, json.dumps(asdict(fingerprint), indent=2) + "\n")

@@ -70,9 +70,9 @@ class _Writer:
         return cls(uuid.uuid4().hex, socket.gethostname(), os.getpid(), machine)
 
     @classmethod
-    def read(cls, text: str | None) -> _Writer:
+    def read(cls, files: FileSystem, path: str) -> _Writer:
         try:
-            found: Any = json.loads(text or "")
+            found: Any = json.loads(files.read(path) or "")
             return cls(
                 str(found["id"]),
                 str(found["host"])[:200],
@@ -116,7 +116,7 @@ class Lease:
     def look(self) -> None:
         """Renew the lease, or find that another job took over. Raises PenstockError if the store fails."""
         newest = _newest(self._files)
-        found = _Writer.read(self._files.read(f"{_FOLDER}/{newest}")) if newest else _Writer()
+        found = _Writer.read(self._files, f"{_FOLDER}/{newest}") if newest else _Writer()
         # A file without text is being written; where ours is gone, it was removed by hand.
         is_other = newest == self.epoch and found.id not in ("", self._writer.id)
         if newest > self.epoch or is_other:
@@ -146,7 +146,7 @@ class Lease:
 
         try:
             action()
-        except (PenstockError, Py4JError, OSError) as exc:
+        except (PenstockError, Py4JError, OSError, ValueError) as exc:
             _log.debug("the lease of %s could not be renewed: %s", self._files.where(), exc)
             return False
         return True
@@ -157,7 +157,7 @@ def leased(files: FileSystem, note: Callable[[str], object] = lambda text: None)
     """Be the one writer of a checkpoint; raises Refused if another job is. `note` is told of a wait."""
     with files.lock() as held:
         if not held:
-            raise _in_use(files, _Writer.read(files.read(f"{_FOLDER}/{_newest(files)}")))
+            raise _in_use(files, _Writer.read(files, f"{_FOLDER}/{_newest(files)}"))
         lease = _begin(files, note)
         lease.start()
         try:
@@ -175,7 +175,7 @@ def _begin(files: FileSystem, note: Callable[[str], object]) -> Lease:
     if created and not files.is_atomic:
         sleep(SETTLE_SECONDS)
     newest = _newest(files)
-    owner = _Writer.read(files.read(f"{_FOLDER}/{newest}"))
+    owner = _Writer.read(files, f"{_FOLDER}/{newest}")
     if not created or newest != epoch or owner.id != writer.id:
         raise _in_use(files, owner)
     for number in _epochs(files):
@@ -187,7 +187,7 @@ def _begin(files: FileSystem, note: Callable[[str], object]) -> Lease:
 def _require_ended(files: FileSystem, epoch: int, note: Callable[[str], object]) -> None:
     """Wait until the lease of an epoch has run out; raises Refused when it is renewed."""
     path = f"{_FOLDER}/{epoch}"
-    owner = _Writer.read(files.read(path))
+    owner = _Writer.read(files, path)
     if owner.released or (files.has_locks and owner.machine == _Writer.here().machine):
         return
     renewed = files.modified(path)
@@ -200,7 +200,7 @@ def _require_ended(files: FileSystem, epoch: int, note: Callable[[str], object])
     while monotonic() < end:
         sleep(min(_LOOK_SECONDS, LEASE_SECONDS / 4))
         if files.modified(path) != renewed:
-            if _Writer.read(files.read(path)).released:
+            if _Writer.read(files, path).released:
                 return
             raise _in_use(files, owner)
 

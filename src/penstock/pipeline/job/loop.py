@@ -131,6 +131,7 @@ class LoopJob(Job):
 
     def run(self, spark: SparkSession | None = None) -> None:
         """Run all sources to their end; the first failure ends the others too."""
+        self._run_once()
         failed: list[Exception] = []
         loops = [self._loop(name, ready, failed) for name, ready in self._ready.items()]
         self.running = True

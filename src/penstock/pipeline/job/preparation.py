@@ -142,10 +142,13 @@ def prepare(
     for each in prepared:
         fingerprint = _fingerprint(each.source, each.survey, each.query, exactly_once=each.exactly_once)
         path = each.checkpoint.fingerprint
-        if each.checkpoint.exists and (old := read_fingerprint(files, path)) is not None:
+        old = read_fingerprint(files, path) if each.checkpoint.exists else None
+        if old is not None:
             # What could not be seen this time is compared the next time.
             fingerprint = replace(fingerprint, created={**old.created, **fingerprint.created})
-        write_fingerprint(files, path, fingerprint)
+        if fingerprint != old:
+            # Some stores replace a file in two steps, and a driver may be killed between them.
+            write_fingerprint(files, path, fingerprint)
     return prepared
 
 
@@ -175,7 +178,8 @@ def _prepare(
 ) -> Prepared:
     source, found = each.source, each.survey
     checkpoint = Checkpoint(files=files, name=source.name)
-    notes = [*_compare(source, found, checkpoint, settings, clusters)]
+    is_exact = each.work is not None and each.work.exactly_once
+    notes = [*_compare(source, found, checkpoint, settings, clusters, is_exact=is_exact)]
     query, replayed = _query(each, checkpoint, settings, clusters)
     position = _position(source, checkpoint, query, clusters)
     lost = gap(position, found.earliest)
@@ -333,7 +337,13 @@ def _refuse_downgrade(
 
 
 def _compare(
-    source: Source, found: Survey, checkpoint: Checkpoint, settings: JobOptions, clusters: Clusters
+    source: Source,
+    found: Survey,
+    checkpoint: Checkpoint,
+    settings: JobOptions,
+    clusters: Clusters,
+    *,
+    is_exact: bool,
 ) -> Iterator[str]:
     """Refuse a checkpoint of something else, or put it aside if that is wanted; say what else has changed."""
     try:
@@ -345,6 +355,8 @@ def _compare(
         yield f"{source.name}: begins anew: {exc.what}; the old checkpoint is {checkpoint.put_aside()}"
         return
     if old is None:
+        if checkpoint.has_open_batch:
+            yield from _without_marks(source, checkpoint, settings, is_exact=is_exact)
         return
     passed = beyond_end(position, source, found, clusters)
     changed = (*passed, *changes(old, _fingerprint(source, found)))
@@ -354,3 +366,22 @@ def _compare(
         return
     refuse(changed, checkpoint.folder)
     yield from (f"{source.name}: {change.text}" for change in changed)
+
+
+def _without_marks(
+    source: Source, checkpoint: Checkpoint, settings: JobOptions, *, is_exact: bool
+) -> Iterator[str]:
+    """Decide about a batch that may be written in part, if the name of the marks is lost that would tell."""
+    if settings.fresh_checkpoint:
+        yield f"{source.name}: begins anew; the old checkpoint is {checkpoint.put_aside()}"
+    elif is_exact and not settings.replay:
+        raise CheckpointMismatch(
+            f"the checkpoint of {source.name} has an open batch and no fingerprint",
+            where=checkpoint.files.where(checkpoint.fingerprint),
+            why="Only the fingerprint says which records of that batch were written. It was removed, or a "
+            "driver was killed while its file system replaced it.",
+            next="put a copy of this file back; or --replay writes the whole batch again; or "
+            "--fresh-checkpoint reads the topic from its beginning",
+        )
+    else:
+        yield f"{source.name}: the fingerprint is missing; the batch that was open is written again"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +17,7 @@ from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared
 from penstock.pipeline.job.sinks import sink_options, write_batches, write_stream
 from penstock.pipeline.job.sources import read_records, reader_options
+from penstock.pipeline.spark.startup import unless_java_ended
 from penstock.pipeline.stage import COUNTERS, INPUT, OUTPUT_DDL, Stage
 
 if TYPE_CHECKING:
@@ -22,11 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["RunningQuery", "ended", "finish", "start_query"]
+__all__ = ["RunningQuery", "ended", "finish", "start_query", "stop_queries"]
+
+_log = logging.getLogger(__name__)
 
 _WAITING: Final = "Waiting for data"
 """What Spark says of a query that has looked and found nothing new."""
 _JUST_NOW: Final = 1.0
+_LAST_BATCH_SECONDS: Final = 30.0
+"""How long a query that was asked to end may still write its batch when the job fails."""
 _MOST_TITLE: Final = 200
 _TERMINATED: Final = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
 
@@ -172,3 +179,19 @@ def ended(running: RunningQuery, seconds: float) -> bool:
     if not query.awaitTermination(seconds):  # type: ignore[arg-type]
         return False
     return not query._jsq.streamingQuery().queryExecutionThread().isAlive()
+
+
+def stop_queries(queries: Mapping[str, RunningQuery], note: Callable[[str], object]) -> None:
+    """Stop the queries of a job that fails, by source; one that cannot be stopped is noted."""
+    from pyspark.errors import StreamingQueryException
+
+    for name, running in queries.items():
+        try:
+            with unless_java_ended():
+                # One that `finish` has set to its end is inactive while its last batch is still written.
+                if running.is_active or not ended(running, _LAST_BATCH_SECONDS):
+                    running.stop()
+        except StreamingQueryException as exc:
+            _log.debug("the query of %s had ended: %s", name, exc)
+        except Exception as exc:  # noqa: BLE001  # the other queries are stopped, whatever it is
+            note(f"{name}: its query could not be stopped: {exc}")

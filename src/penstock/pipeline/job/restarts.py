@@ -4,6 +4,7 @@
 |---|---|
 | schemas that were not known, and are now | it is started at once |
 | a cluster or the registry is away, in a job without an end | every few seconds, for as long as it takes |
+| another job took over the checkpoint, or a copy of it | it is not started again |
 | a Python worker was killed or did not come up | after longer and longer pauses, some times |
 | anything else, in a job without an end, while other sources go on | the same, `max_failures` times |
 | anything else | it is not started again |
@@ -14,12 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import Final
+from typing import Final, Self
 
 from penstock.brokers.outage import REMIND_SECONDS
-from penstock.errors import JobFailed, PipelineError, UnknownSchemas
+from penstock.errors import JobFailed, PenstockError, PipelineError, UnknownSchemas, Unreachable
 
-__all__ = ["AwayFailure", "Failing", "Restarts", "WorkerFailure", "combined"]
+__all__ = [
+    "AwayFailure",
+    "Failing",
+    "OtherFailure",
+    "Restarts",
+    "TakenOver",
+    "WorkerFailure",
+    "as_problem",
+    "combined",
+]
 
 AWAY_PAUSE: Final = 5.0
 """Seconds before a query is started again whose cluster was away."""
@@ -29,22 +39,43 @@ LONGEST_WORKER_PAUSE: Final = 20.0
 LONGEST_PAUSE: Final = 60.0
 
 
-class WorkerFailure(JobFailed):
+class _Kind(JobFailed):
+    """A failure that decides about the next start."""
+
+    @classmethod
+    def of(cls, failed: PenstockError) -> Self:
+        """Return the same failure as one of this kind."""
+        return cls(failed.what, where=failed.where, why=failed.why, next=failed.next)
+
+
+class WorkerFailure(_Kind):
     """A query that can be started again: a Python process was missing."""
 
-    @classmethod
-    def of(cls, failed: JobFailed) -> WorkerFailure:
-        """Return the same failure as one of this kind."""
-        return cls(failed.what, where=failed.where, why=failed.why, next=failed.next)
 
-
-class AwayFailure(JobFailed):
+class AwayFailure(_Kind):
     """A query that can be started again: its tasks did not wait as long as a cluster was away."""
 
-    @classmethod
-    def of(cls, failed: JobFailed) -> AwayFailure:
-        """Return the same failure as one of this kind."""
-        return cls(failed.what, where=failed.where, why=failed.why, next=failed.next)
+
+class TakenOver(_Kind):
+    """A query that must not be started again: it would fence the job that has the checkpoint now."""
+
+
+class OtherFailure(_Kind):
+    """The trouble of one source that Spark did not tell of: with its registry, or with a file of a secret."""
+
+    error: PenstockError
+    """What was raised; it ends the job if nothing else does."""
+
+
+def as_problem(error: PenstockError, *, has_end: bool) -> PipelineError:
+    """Return what was raised for one source as its failure; `has_end`: the job ends by itself."""
+    if isinstance(error, PipelineError):
+        return error
+    if isinstance(error, Unreachable) and not has_end:
+        return AwayFailure.of(error)
+    problem = OtherFailure.of(error)
+    problem.error = error
+    return problem
 
 
 @dataclass(slots=True)
@@ -104,6 +135,8 @@ class Restarts:
                 self._note(f"{name}: {problem.what}; trying again until it does")
             return AWAY_PAUSE
         failing.count += 1
+        if isinstance(problem, TakenOver):
+            return None
         if isinstance(problem, WorkerFailure):
             return self._pause(name, failing, MOST_WORKER_FAILURES, LONGEST_WORKER_PAUSE)
         if self._has_end or not others_go_on:
@@ -125,11 +158,11 @@ class Restarts:
         return [(each, failing.problem) for each, failing in self._failing.items() if each != name]
 
 
-def combined(problems: dict[str, PipelineError]) -> PipelineError:
+def combined(problems: dict[str, PipelineError]) -> PenstockError:
     """Return one error for all sources that have failed."""
     first = next(iter(problems.values()))
     if len(problems) == 1:
-        return first
+        return first.error if isinstance(first, OtherFailure) else first
     reasons = (
         f"{name}: {problem.what}" + (f": {problem.why}" if problem.why else "")
         for name, problem in problems.items()

@@ -17,6 +17,7 @@ from penstock.brokers.outage import OutageLog
 from penstock.errors import (
     AccessDenied,
     ClusterError,
+    JobFailed,
     PenstockError,
     PipelineError,
     TlsFailed,
@@ -31,6 +32,7 @@ from penstock.pipeline.job.failure import (
     as_away,
     failure,
     is_away,
+    is_taken_over,
     is_worker_failure,
     java_ended,
     may_be_away,
@@ -43,14 +45,21 @@ from penstock.pipeline.job.offsets import advanced, gap
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Checked, Prepared, check_sources, prepare, refreshed
 from penstock.pipeline.job.progress import Progress, listener
-from penstock.pipeline.job.query import RunningQuery, ended, finish, start_query
-from penstock.pipeline.job.restarts import AwayFailure, Restarts, WorkerFailure, combined
+from penstock.pipeline.job.query import RunningQuery, ended, finish, start_query, stop_queries
+from penstock.pipeline.job.restarts import (
+    AwayFailure,
+    Restarts,
+    TakenOver,
+    WorkerFailure,
+    as_problem,
+    combined,
+)
 from penstock.pipeline.job.spark_metrics import SparkMetrics
 from penstock.pipeline.job.survey import Clusters, survey
 from penstock.pipeline.job.watcher import Watcher
 from penstock.pipeline.spark.file_system import FileSystem, is_remote, open_file_system
 from penstock.pipeline.spark.session import query_session
-from penstock.pipeline.spark.startup import java_has_ended
+from penstock.pipeline.spark.startup import java_exit_code, java_has_ended, java_is_ours, unless_java_ended
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,24 +102,6 @@ class Planned:
     source: str
     engine: str
     guarantee: str
-
-
-def java_exit_code() -> int | None:
-    """Return the exit code of Spark's Java process; None while it runs, or if it is not ours."""
-    from pyspark import SparkContext
-
-    process = getattr(SparkContext._gateway, "proc", None)
-    return None if process is None else process.poll()
-
-
-@contextmanager
-def _unless_java_ended() -> Iterator[None]:
-    """Let pass what fails because Spark's Java process is gone."""
-    try:
-        yield
-    except Exception:
-        if not java_has_ended(_RECENTLY):
-            raise
 
 
 class Job:
@@ -156,10 +147,11 @@ class Job:
         """When sources whose queries have failed are started again."""
         self._failures: dict[str, PipelineError] = {}
         """Sources that are not started again."""
-        self._looked = 0.0
+        self._looked = self._asked_java = 0.0
         self._watches = EndWatches()
         self._restarts = Restarts(self._note, max_failures=options.max_failures, has_end=not self._is_daemon)
         self.running = False
+        self._has_run = False
 
     def __enter__(self) -> Job:
         if not is_remote(self.pipeline.checkpoint):
@@ -299,8 +291,15 @@ class Job:
     def _plan(self, source: Source, engine: str, guarantee: str) -> None:
         self.plan += (Planned(route.name, source.name, engine, guarantee) for route in source.routes)
 
+    def _run_once(self) -> None:
+        """Refuse a second run: the checkpoint was given back, and what measures has ended."""
+        if self._has_run:
+            raise PipelineError("this job has run before", next="make a new job for each run")
+        self._has_run = True
+
     def run(self, spark: SparkSession | None = None) -> None:
-        """Run all sources to their end; the first failure ends the others too."""
+        """Run all sources to their end; the first failure ends the others too. It runs once."""
+        self._run_once()
         assert spark is not None, "this job needs Spark"
         spark = query_session(spark, self.progress_in)
         self._gateways.require_near(spark)
@@ -319,7 +318,7 @@ class Job:
             self._watchers.remove(counted)
             for committer in self._committers.values():
                 committer.close()
-            with _unless_java_ended():
+            with unless_java_ended():
                 spark.streams.removeListener(heard)
             self._held.close()
         for name, each in () if self._stop.is_set() else self._prepared.items():
@@ -335,11 +334,10 @@ class Job:
             self.running = True
             self._watch(spark)
         finally:
-            for query in self._queries.values():
-                with _unless_java_ended():
-                    if query.is_active:
-                        query.stop()
-            self._watches.close()
+            try:
+                stop_queries(self._queries, self._note)
+            finally:
+                self._watches.close()
 
     @contextmanager
     def _outliving_java(self) -> Iterator[None]:
@@ -368,6 +366,8 @@ class Job:
 
         try:
             self._queries[name] = start_query(spark, self._prepared[name], self.options, self._watches)
+        except PenstockError as exc:  # a file of a secret that is just being replaced
+            self._has_ended(name, as_problem(exc, has_end=not self._is_daemon))
         except (PySparkException, Py4JError) as exc:
             if java_has_ended(0.0):
                 raise
@@ -419,8 +419,11 @@ class Job:
     def _to_look_at(self, *, everybody: bool) -> list[str]:
         """Name the sources whose queries may have ended."""
         now = monotonic()
-        if java_has_ended(0.0):
-            raise java_ended(java_exit_code())
+        if java_is_ours() or now - self._asked_java >= _LOOK_SECONDS:
+            # One that spark-submit started is asked by a connection to its port.
+            self._asked_java = now
+            if java_has_ended(0.0):
+                raise java_ended(java_exit_code())
         if everybody or now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             return list(self._queries)
@@ -440,7 +443,7 @@ class Job:
         self._has_ended(name, problem)
 
     def _has_ended(self, name: str, problem: PipelineError | None) -> None:
-        if problem is None:
+        if problem is None or (isinstance(problem, UnknownSchemas) and self._stop.is_set()):
             return
         going_on = [each for each in self._queries if self._restarts.failing(each) is None]
         was_failing = self._restarts.failing(name) is not None
@@ -448,8 +451,6 @@ class Job:
             None if self._is_over() else self._restarts.next_start(name, problem, others_go_on=bool(going_on))
         )
         if pause is not None:
-            if isinstance(problem, UnknownSchemas):
-                self._prepared[name] = refreshed(self._prepared[name], self.pipeline)
             self._to_start[name] = monotonic() + pause
         elif not self._stop.is_set() or not (
             was_failing or isinstance(problem, (WorkerFailure, AwayFailure))
@@ -462,10 +463,21 @@ class Job:
                 self._note(f"{name}: {problem.what}; the other sources go on")
 
     def _problem_of(self, name: str, exc: Exception) -> PipelineError | None:
-        """Say why a query has ended; after UnknownSchemas, which are looked up here, it can start again."""
+        """Say why a query has ended; what fails meanwhile (a file of a secret) concerns its source alone."""
         try:
-            if self._prepared[name].schemas.learn(str(exc)):
-                return None if self._stop.is_set() else UnknownSchemas(name, ())
+            return self._unknown_schemas(name, exc) or self._failure_of(name, exc)
+        except PenstockError as error:
+            return as_problem(error, has_end=not self._is_daemon)
+
+    def _unknown_schemas(self, name: str, exc: Exception) -> PipelineError | None:
+        """Look up schemas that a query has ended for; after UnknownSchemas it can start again."""
+        each = self._prepared[name]
+        try:
+            if not each.schemas.learn(str(exc)):
+                return None
+            if not self._stop.is_set():
+                self._prepared[name] = refreshed(each, self.pipeline)
+            return UnknownSchemas(name, ())
         except ClusterError as away:
             # A registry answers with an error of the server while its own store is away.
             if not self._is_daemon or isinstance(away, (AccessDenied, TlsFailed)):
@@ -473,10 +485,14 @@ class Job:
             silent = isinstance(away, Unreachable)
             what = f"the schema registry {'did not answer' if silent else 'gave no schema'}"
             return AwayFailure(what, where=away.where, why=away.what, next=away.next)
+
+    def _failure_of(self, name: str, exc: Exception) -> JobFailed:
         connections = self._prepared[name].source.connections
         problem = failure(exc, name, connections)
         if is_worker_failure(problem):
             return WorkerFailure.of(problem)
+        if is_taken_over(problem):
+            return TakenOver.of(problem)
         if self._is_daemon and may_be_away(problem) and self._has_topics(name):
             problem = as_away(problem)
         return AwayFailure.of(problem) if self._is_daemon and is_away(problem, connections) else problem

@@ -68,7 +68,7 @@ class FileSystem(ABC):
     def write(self, path: str, text: str) -> None:
         """Write a file in one step: a crash leaves the old one or the new one. Folders are made.
 
-        Where the store has no such step, a reader may find no file for a moment.
+        Where the store has no such step, a reader may find no file for a moment, and a crash may leave none.
         """
 
     @abstractmethod

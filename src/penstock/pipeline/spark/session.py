@@ -13,6 +13,7 @@ queries of a pipeline need is set in a session of their own, `query_session`.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -46,6 +47,7 @@ __all__ = [
     "spark_session",
 ]
 
+_log = logging.getLogger(__name__)
 _CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 DEFAULT_MASTER: Final = "local[*,4]"
 """All cores, and four tries of a task: a broker that restarts must not end the job."""
@@ -99,12 +101,13 @@ _NOT_FUSED: Final = "penstock.pipeline.daemon"
 _PROGRESS_BAR: Final = "spark.ui.showConsoleProgress"
 _DAEMON: Final = "spark.python.daemon.module"
 
+_SHOWN_OPTIONS: Final = "spark.sql.redaction.options.regex"
 ADDED_PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
     "spark.redaction.regex": (
         "(?i)secret|password|token|access[.]?key",
         "(?i:jaas|account[.]?key|private[.]?key)",
     ),
-    "spark.sql.redaction.options.regex": (
+    _SHOWN_OPTIONS: (
         "(?i)url",
         "(?i:jaas|password|secret|token|truststore|keystore|access[.]?key)",
     ),
@@ -294,6 +297,7 @@ def _context(conf: SparkConf) -> Any:
 def query_session(spark: SparkSession, checkpoint: str) -> SparkSession:
     """Return a session for the queries of a pipeline beside the given one, which stays as it is.
 
+    It has what was set in the given one, at run time too, and QUERY_SETTINGS.
     Raises PipelineError over Spark Connect, and Refused where speculation is on.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
@@ -307,11 +311,31 @@ def query_session(spark: SparkSession, checkpoint: str) -> SparkSession:
             next="set spark.speculation=false for this application: --conf spark.speculation=false",
         )
     own = spark.newSession()
+    given = _copy_settings(spark, own)
     for key, (value, _) in QUERY_SETTINGS.items():
         own.conf.set(key, value)
-    if "://" not in checkpoint and not conf.contains(_FILE_MANAGER):
+    if "://" not in checkpoint and not conf.contains(_FILE_MANAGER) and _FILE_MANAGER not in given:
         own.conf.set(_FILE_MANAGER, _WITHOUT_PROCESSES)
+    default, ours = ADDED_PATTERNS[_SHOWN_OPTIONS]
+    pattern = given.get(_SHOWN_OPTIONS, default)
+    if ours not in pattern:
+        # Plans show the options of sources and sinks, with the keys in them.
+        own.conf.set(_SHOWN_OPTIONS, f"{pattern}|{ours}")
     return own
+
+
+def _copy_settings(spark: SparkSession, own: SparkSession) -> dict[str, str]:
+    """Set in a new session what was set in another one while it ran, as the keys of a store; return all."""
+    from pyspark.errors import PySparkException
+
+    given, known = dict(spark.conf.getAll), dict(own.conf.getAll)
+    for key, value in given.items():
+        if known.get(key) != value:
+            try:
+                own.conf.set(key, value)
+            except PySparkException as exc:  # a static one, which a builder may have given to that session
+                _log.debug("%s cannot be set for queries: %s", key, exc)
+    return given
 
 
 def is_connect(settings: Mapping[str, str] | None = None) -> bool:

@@ -36,12 +36,15 @@ __all__ = [
     "expected_master",
     "is_local",
     "is_submitted",
+    "java_exit_code",
     "java_has_ended",
+    "java_is_ours",
     "lean_home",
     "lean_spark",
     "variables",
     "was_set",
     "start_java",
+    "unless_java_ended",
 ]
 
 _LIGHT: Final = ("-XX:TieredStopAtLevel=1",)
@@ -51,11 +54,17 @@ _FLAGS: Final = {
     "spark.master": "--master",
     "spark.driver.memory": "--driver-memory",
     "spark.app.name": "--name",
+    "spark.archives": "--archives",
 }
 """Settings whose flag beats their `--conf`: given as flags, they also beat those of PYSPARK_SUBMIT_ARGS."""
 
+_RECENTLY: Final = 2.0
+"""Seconds that Java may take to end, if something failed because of that."""
 _BETWEEN_LOOKS: Final = 0.1
 """Seconds between two looks whether Java is still there."""
+
+_SECRET: Final = re.compile("(?i)secret|password|token|access[.]?key|jaas|account[.]?key|private[.]?key")
+"""Settings that Spark does not show: its own pattern of redaction, and what we add to it."""
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 SHELL: Final = "pyspark-shell"
@@ -158,12 +167,24 @@ def start_java(
 
 
 def _submit_arguments(settings: Mapping[str, str]) -> str:
-    """Return the arguments of spark-submit: those of the environment, then explicit settings, which win."""
+    """Return the arguments of spark-submit: those of the environment, then explicit settings, which win.
+
+    Every user of the machine sees them, so secrets are left out: those are in the SparkConf from which the
+    context and its Hadoop configuration are made. They are not there while spark-submit itself fetches jars.
+    """
     words = shlex.split(os.environ.get(_ARGUMENTS, SHELL))
     words = words[:-1] if words[-1:] == [SHELL] else words
     for key, value in settings.items():
+        if _is_secret(key, value):
+            continue
         words += (_FLAGS[key], value) if key in _FLAGS else ("--conf", f"{key}={value}")
     return shlex.join((*words, SHELL))
+
+
+def _is_secret(key: str, value: str) -> bool:
+    # What other settings than these say is needed for the start of Java, as its options and class path are.
+    is_late = key.startswith(("spark.hadoop.", "spark.executorEnv."))
+    return _SECRET.search(key) is not None or (is_late and _SECRET.search(value) is not None)
 
 
 @contextmanager
@@ -243,6 +264,21 @@ def _refuse_if_abandoned() -> None:
         raise StartupError("the start of Spark was given up")
 
 
+def java_is_ours() -> bool:
+    """Return whether Spark's Java is a child of this process, so that a look at it costs nothing."""
+    from pyspark import SparkContext
+
+    return getattr(SparkContext._gateway, "proc", None) is not None
+
+
+def java_exit_code() -> int | None:
+    """Return the exit code of Spark's Java process; None while it runs, or if it is not ours."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    return None if process is None else process.poll()
+
+
 def java_has_ended(seconds: float) -> bool:
     """Wait so long for Spark's Java to end; return whether it has."""
     from pyspark import SparkContext
@@ -258,6 +294,16 @@ def java_has_ended(seconds: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+@contextmanager
+def unless_java_ended() -> Iterator[None]:
+    """Let pass what fails because Spark's Java process is gone."""
+    try:
+        yield
+    except Exception:
+        if not java_has_ended(_RECENTLY):
+            raise
 
 
 def _is_closed(gateway: Any, end: float) -> bool:
@@ -284,34 +330,47 @@ def expected_master(settings: Mapping[str, str], default: str) -> str:
 def was_set(key: str, settings: Mapping[str, str]) -> str | None:
     """Return what was set for a key, for what cannot be asked of Java; None if nothing was.
 
-    Spark's own order: explicit settings, options of the submit, spark-defaults.conf.
+    Spark's own order: explicit settings, options of the submit, its file of properties, spark-defaults.conf.
     """
     words = shlex.split(os.environ.get(_ARGUMENTS, ""))
-    found = (settings.get(key), _in_options(words, key), _in_defaults(key))
+    found = (settings.get(key), _in_options(words, key), *(_in_file(path, key) for path in _files(words)))
     return next((value for value in found if value is not None), None)
 
 
 def _in_options(words: Sequence[str], key: str) -> str | None:
     """Return the last value of a key among spark-submit's options; a flag beats `--conf`."""
-    flag, prefix = _FLAGS.get(key), f"{key}="
-    found: dict[bool, str] = {}
+    flagged = list(_values(words, _FLAGS[key])) if key in _FLAGS else []
+    set_ = (value.partition("=") for value in _values(words, "--conf", "-c"))
+    found = flagged or [value for name, _, value in set_ if name == key]
+    return found[-1] if found else None
+
+
+def _values(words: Sequence[str], *flags: str) -> Iterator[str]:
+    """Return the values of an option, written `--option value` or `--option=value`."""
     for word, value in pairwise((*words, "")):
-        if flag is not None and word == flag:
-            found[True] = value
-        elif flag is not None and word.startswith(f"{flag}="):
-            found[True] = word.removeprefix(f"{flag}=")
-        elif word in ("--conf", "-c") and value.startswith(prefix):
-            found[False] = value.removeprefix(prefix)
-    return found.get(True, found.get(False))
+        name, equals, joined = word.partition("=")
+        if word in flags:
+            yield value
+        elif equals and name in flags:
+            yield joined
 
 
-def _in_defaults(key: str) -> str | None:
+def _files(words: Sequence[str]) -> list[Path]:
+    """Return the files that settings are read from; the first that has one wins."""
+    given = [Path(value) for value in _values(words, "--properties-file")][-1:]
+    # A file that is named takes the place of the defaults, unless they are asked for.
+    has_defaults = not given or "--load-spark-defaults" in words
+    return [*given, *([_conf_folder() / "spark-defaults.conf"] if has_defaults else [])]
+
+
+def _in_file(path: Path, key: str) -> str | None:
     try:
-        text = (_conf_folder() / "spark-defaults.conf").read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     rows = (re.split(r"\s*[=:\s]\s*", line.strip(), maxsplit=1) for line in text.splitlines())
-    return next((row[1] for row in rows if len(row) > 1 and row[0] == key), None)
+    found = [row[1] for row in rows if len(row) > 1 and row[0] == key]
+    return found[-1] if found else None
 
 
 def _conf_folder() -> Path:
