@@ -1,4 +1,4 @@
-"""What one micro-batch did, as Spark tells it when the batch is written."""
+"""What a job is about to do, what one micro-batch did, as Spark tells it, and what all of them did so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.brokers.kafka_offsets import Offsets
 from penstock.pipeline.job.offsets import behind, offsets_of
 from penstock.pipeline.stage import COUNTERS
 
-__all__ = ["LOST", "Progress", "counts_of", "listener"]
+__all__ = ["LOST", "Planned", "Progress", "Totals", "counts_of", "listener"]
 
 LOST: Final = "n_lost"
 """The counter of an engine that knows itself which records were deleted before it came."""
@@ -38,6 +38,26 @@ class Progress:
     """What Spark has read; fewer than the offsets between start and end where records were deleted."""
     lost: int | None = None
     """Records that were deleted before they were read; None if the engine does not count them itself."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a job has done with one source so far."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    batches: int = 0
+    lag: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """How a route will run."""
+
+    route: str
+    source: str
+    engine: str
+    guarantee: str
 
 
 def listener(

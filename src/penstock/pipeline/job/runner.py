@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import Event
 from time import monotonic
@@ -44,7 +43,7 @@ from penstock.pipeline.job.lease import Lease, leased, until_reachable
 from penstock.pipeline.job.offsets import advanced, gap
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Checked, Prepared, check_sources, prepare, refreshed
-from penstock.pipeline.job.progress import Progress, listener
+from penstock.pipeline.job.progress import Planned, Progress, Totals, listener
 from penstock.pipeline.job.query import RunningQuery, ended, finish, start_query, stop_queries
 from penstock.pipeline.job.restarts import (
     AwayFailure,
@@ -82,26 +81,6 @@ _ANSWERED_SECONDS: Final = 10.0
 """So long the end of a topic that a planner was told is taken for the lag, too."""
 _LAST_WORDS: Final = 10.0
 """How long to wait for what Spark still has to tell of a query that has ended."""
-
-
-@dataclass(slots=True)
-class Totals:
-    """What a job has done with one source so far."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    batches: int = 0
-    lag: int = 0
-    lost: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """How a route will run."""
-
-    route: str
-    source: str
-    engine: str
-    guarantee: str
 
 
 class Job:
