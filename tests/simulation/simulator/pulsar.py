@@ -156,6 +156,8 @@ class Session:
         self._frames = FrameBuffer(limit=1 << 20, first=4096)
         self._producers: dict[int, tuple[Topic, Attached]] = {}
         self._consumers: dict[int, tuple[Topic, Consuming]] = {}
+        self._opening: dict[tuple[str, int], int] = {}
+        """The requests that open producers and consumers; who is closed meanwhile is not opened."""
 
     def on_bytes(self, data: bytes) -> None:
         """Handle the frames that have come."""
@@ -189,6 +191,18 @@ class Session:
 
         delay = self.pulsar.network.delays.next()
         self.pulsar.loop.call_later(delay, run, context=self.pulsar.context)
+
+    def _opened(self, kind: str, number: int, request_id: int, work: Callable[[], None]) -> None:
+        """Open something, unless it is closed before that is done."""
+        self._opening[kind, number] = request_id
+
+        def run() -> None:
+            if self._opening.get((kind, number)) != request_id:
+                raise Refused(ServerError.UNKNOWN_ERROR, f"the {kind} was closed before it was opened")
+            del self._opening[kind, number]
+            work()
+
+        self._answered(request_id, run)
 
     def _answered(self, request_id: int, work: Callable[[], None]) -> None:
         """Do something, and answer the request with an error if it is refused."""
@@ -300,7 +314,7 @@ class Session:
                 answer.topic_epoch = topic.epoch
             self._write(answer)
 
-        self._answered(body.request_id, run)
+        self._opened("producer", body.producer_id, body.request_id, run)
 
     def _send(self, body: Any, frame: memoryview) -> None:
         found = self._producers.get(body.producer_id)
@@ -315,6 +329,7 @@ class Session:
         def done() -> None:
             self._write(CommandSuccess(request_id=body.request_id))
 
+        self._opening.pop(("producer", body.producer_id), None)
         found = self._producers.pop(body.producer_id, None)
         if found is None:
             return done()
@@ -338,7 +353,7 @@ class Session:
             self._consumers[body.consumer_id] = topic, consumer
             self._write(CommandSuccess(request_id=body.request_id))
 
-        self._answered(body.request_id, run)
+        self._opened("consumer", body.consumer_id, body.request_id, run)
 
     def _flow(self, body: Any, _: memoryview) -> None:
         found = self._consumers.get(body.consumer_id)
@@ -362,6 +377,7 @@ class Session:
         self._answered(body.request_id, run)
 
     def _close_consumer(self, body: Any, _: memoryview) -> None:
+        self._opening.pop(("consumer", body.consumer_id), None)
         found = self._consumers.pop(body.consumer_id, None)
         if found is not None:
             _drop(*found)
