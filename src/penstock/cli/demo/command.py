@@ -64,7 +64,7 @@ def command(
     with stages.measured(_DOWNLOADS if missing else "checking jars"):
         fetch(_JARS)
     stack = Stack(_SERVERS, record_classes=True)
-    # An archive takes its writer seconds at the end of the first run; those of Kafka and Spark save most later.
+    # An archive takes seconds at the end of the first run; those of Kafka and Spark save most later.
     stack.pulsar.records_classes = stack.registry.records_classes = False
     with (
         TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True) as name,
