@@ -54,6 +54,7 @@ LOST = (
             "spark.executor.memoryOverhead",
         ),
         ("Python worker failed to connect back.", "did not start in time", "less to do"),
+        ("ModuleNotFoundError: No module named 'pyarrow'", "lacks a library", "--worker-python"),
         (
             "RuntimeError: a worker of Spark runs on linux-aarch64, the driver on linux-x86_64",
             "another kind of machine",

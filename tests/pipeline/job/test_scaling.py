@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import threading
 import time
 import urllib.request
@@ -23,6 +24,8 @@ from penstock.record import KafkaRecord
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
 Make = Callable[..., Any]
+HERE = ("--worker-python", sys.executable)
+"""Workers have the libraries of this Python."""
 SENT = 4 * ENOUGH
 """Records for which four tasks pay."""
 
@@ -47,6 +50,7 @@ class EventLog:
             for key, value in {
                 "spark.eventLog.enabled": "true",
                 "spark.eventLog.rolling.enabled": "false",
+                "spark.eventLog.compress": "false",
                 "spark.eventLog.dir": f"file://{folder}",
                 "spark.executor.extraJavaOptions": SHORT_LIVED,
                 "spark.executor.memory": "1g",
@@ -101,7 +105,7 @@ def test_twelve_partitions_use_four_slots_and_the_history_tells(project: Make, t
     cluster_folder = tmp_path / "cluster"
     cluster_folder.mkdir()
     with Standalone(cluster_folder, workers=2, cores=2) as cluster:
-        words = ("--engine", "fused", "--once", "--master", cluster.address, *log.words)
+        words = ("--engine", "fused", "--once", "--master", cluster.address, *HERE, *log.words)
         running = shop.spawn("run", *words, SPARK_LOCAL_IP="127.0.0.1")
         assert running.ended(400) == 0, running.told()
     assert len(log.executors()) == 2
@@ -126,7 +130,7 @@ def test_a_worker_that_joins_later_is_used(project: Make, tmp_path: Path) -> Non
     cluster_folder = tmp_path / "cluster"
     cluster_folder.mkdir()
     with Standalone(cluster_folder, workers=1, cores=1) as cluster:
-        words = ("--engine", "fused", "--master", cluster.address, *log.words)
+        words = ("--engine", "fused", "--master", cluster.address, *HERE, *log.words)
         running = shop.spawn("run", *words, SPARK_LOCAL_IP="127.0.0.1")
         shop.produce(records(range(100), 4))
         until("nothing is done", log.tasks, running)
@@ -150,7 +154,7 @@ def test_dynamic_allocation_goes_up_and_down(project: Make, tmp_path: Path) -> N
         "minExecutors": "1",
         "maxExecutors": "2",
         "executorIdleTimeout": "5s",
-        "schedulerBacklogTimeout": "100ms",
+        "schedulerBacklogTimeout": "1s",
         "shuffleTracking.enabled": "true",
     }
     chosen = [
@@ -159,7 +163,7 @@ def test_dynamic_allocation_goes_up_and_down(project: Make, tmp_path: Path) -> N
         for word in ("--conf", f"spark.dynamicAllocation.{key}={value}")
     ]
     with Standalone(cluster_folder, workers=2, cores=1) as cluster:
-        words = ("--engine", "fused", "--master", cluster.address, *log.words, *chosen)
+        words = ("--engine", "fused", "--master", cluster.address, *HERE, *log.words, *chosen)
         running = shop.spawn("run", *words, "--conf", "spark.executor.cores=1", SPARK_LOCAL_IP="127.0.0.1")
         shop.produce(records(range(100), 4))
         until("nothing is done", log.tasks, running)

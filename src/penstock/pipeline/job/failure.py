@@ -90,6 +90,12 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
         "end one of the two; a copy of a checkpoint cannot run beside the original",
     ),
     (
+        r"No module named '(?:pyarrow|numba|numpy|penstock)",
+        "the Python of a worker of Spark lacks a library",
+        "send them with the job: penstock package --to job, then run --package job; or name a Python on the "
+        "workers that has them: --worker-python",
+    ),
+    (
         r"a worker of Spark runs on \S+, the driver on ",
         "a worker of Spark is another kind of machine than the driver",
         "run the driver and all workers on one kind of machine: compiled libraries are for one",
