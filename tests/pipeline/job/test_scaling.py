@@ -28,6 +28,8 @@ HERE = ("--worker-python", sys.executable)
 """Workers have the libraries of this Python."""
 SENT = 4 * ENOUGH
 """Records for which four tasks pay."""
+LARGE = 24 * ENOUGH
+"""Records of which each of four partitions is a task, however few slots there are."""
 
 
 def records(numbers: range, partitions: int) -> list[KafkaRecord]:
@@ -164,16 +166,14 @@ def test_dynamic_allocation_goes_up_and_down(project: Make, tmp_path: Path) -> N
     ]
     with Standalone(cluster_folder, workers=2, cores=1) as cluster:
         words = ("--engine", "fused", "--master", cluster.address, *HERE, *log.words, *chosen)
-        running = shop.spawn("run", *words, "--conf", "spark.executor.cores=1", SPARK_LOCAL_IP="127.0.0.1")
-        shop.produce(records(range(100), 4))
-        until("nothing is done", log.tasks, running)
-        for number in (1, 2):
-            # Enough that a second executor comes while the first is busy.
-            begin, end = (100 + (number - 1) * 3 * SENT, 100 + number * 3 * SENT)
-            shop.produce(records(range(begin, end), 4))
-            until("no second executor", lambda n=number: len(log.events("ExecutorAdded")) > n, running)
-            until("not all is written", lambda e=end: len(shop.read("out")) >= e, running)
-            until("it is not given back", lambda n=number: len(log.events("ExecutorRemoved")) >= n, running)
+        # Four tasks that wait for one slot: longer than Spark waits before it asks for another executor.
+        shop.produce(records(range(LARGE), 4))
+        words = (*words, "--max-offsets", str(LARGE), "--conf", "spark.executor.cores=1")
+        running = shop.spawn("run", *words, SPARK_LOCAL_IP="127.0.0.1")
+        until("no second executor", lambda: len(log.events("ExecutorAdded")) > 1, running)
+        until("not all is written", lambda: "lag 0" in running.told(), running)
+        until("none is given back", lambda: log.events("ExecutorRemoved"), running)
         running.process.send_signal(signal.SIGTERM)
         assert running.ended() == 0, running.told()
-    assert ids(shop) == Counter(f"e-{number}" for number in range(end))
+    assert len(log.executors()) == 2
+    assert ids(shop) == Counter(f"e-{number}" for number in range(LARGE))
