@@ -275,9 +275,14 @@ def cpu_of_tree(pid: int) -> dict[str, float]:
 
 def planner_megabytes(pid: int) -> float:
     """Return the resident memory of the processes that Spark starts for streaming sources in Python."""
-    children = psutil.Process(pid).children(recursive=True)
-    planners = [each for each in children if "streaming_source_runner" in " ".join(each.cmdline())]
-    return sum(each.memory_info().rss for each in planners) / 1e6
+    found = 0
+    for each in psutil.Process(pid).children(recursive=True):
+        try:
+            if "streaming_source_runner" in " ".join(each.cmdline()):
+                found += each.memory_info().rss
+        except psutil.NoSuchProcess:  # a worker that has ended
+            continue
+    return found / 1e6
 
 
 def send(broker: Broker, topic: str) -> None:
