@@ -243,9 +243,7 @@ def idle(report: Report, broker: Broker, *, topics: int, most_share: float) -> N
             for _ in range(topics):
                 next_time(240.0)
             time.sleep(SETTLE_SECONDS)
-            before, began = cpu_of_tree(job.pid), time.monotonic()
-            time.sleep(seconds)
-            after, took = cpu_of_tree(job.pid), time.monotonic() - began
+            spent = spent_in(job.pid, seconds)
             planners = planner_megabytes(job.pid)
             waited = []
             for number in range(3):
@@ -254,23 +252,40 @@ def idle(report: Report, broker: Broker, *, topics: int, most_share: float) -> N
                 waited.append(next_time(30.0) - sent)
                 time.sleep(5.0)
     name = f"idle_{topics}_topics"
-    for part in sorted({*before, *after}):
-        spent = (after.get(part, 0.0) - before.get(part, 0.0)) / took
-        report.row(f"{name}, {part}", f"{100 * spent:.2f} % of a core", "", "")
-    share = (sum(after.values()) - sum(before.values())) / took
+    for part, used in sorted(spent.items()):
+        report.row(f"{name}, {part}", f"{100 * used / seconds:.2f} % of a core", "", "")
+    share = sum(spent.values()) / seconds
     note(report, f"{name}_share_of_a_core", [share], "", goal=most_share)
     note(report, f"{name}_record_out", waited, "s", goal=1.0)
     note(report, f"{name}_planners", [planners], "MB", goal=100.0)
 
 
-def cpu_of_tree(pid: int) -> dict[str, float]:
-    """Return the CPU seconds of a job's processes: driver, java, python."""
-    root = psutil.Process(pid)
-    found = {"driver": cpu_seconds(pid)}
-    for each in root.children(recursive=True):
-        part = "java" if "java" in each.name() else "workers"
-        found[part] = found.get(part, 0.0) + cpu_seconds(each.pid)
+def cpu_of_tree(pid: int) -> dict[tuple[str, int], float]:
+    """Return the CPU seconds of each process of a job, by its part and its id."""
+    found = {("driver", pid): cpu_seconds(pid)}
+    for each in psutil.Process(pid).children(recursive=True):
+        try:
+            part = "java" if "java" in each.name() else "workers"
+            found[part, each.pid] = cpu_seconds(each.pid)
+        except psutil.NoSuchProcess:
+            continue
     return found
+
+
+def spent_in(pid: int, seconds: float) -> dict[str, float]:
+    """Watch a job for so long; return the CPU seconds of each part.
+
+    Spark ends workers that have nothing to do: they count up to the last look at them.
+    """
+    before = cpu_of_tree(pid)
+    last, end = dict(before), time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(1.0)
+        last |= cpu_of_tree(pid)
+    spent: dict[str, float] = {}
+    for key, value in last.items():
+        spent[key[0]] = spent.get(key[0], 0.0) + value - before.get(key, 0.0)
+    return spent
 
 
 def planner_megabytes(pid: int) -> float:
