@@ -23,17 +23,15 @@ run: $(STAMP) ## start the embedded servers, run the demo, print a table, end (S
 test: $(STAMP) ## all tests, those with real servers included
 	$(BIN)/python -m pytest -m "not soak" $(ARGS)
 
-# One more than cores: a test that waits leaves its core to another.
-WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
-
 test-fast: $(STAMP) ## the tests that need no server, in about four minutes on two cores
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not server and not slow and not soak and not node" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not server and not slow and not soak and not node" $(ARGS)
 
 # Reading all tests takes a worker half a minute; tests/conftest.py refuses a test that is not found so.
 MARKED = $(shell grep -rlE 'mark\.(server|slow|node)' --include='*.py' tests/*/ tests/test_*.py)
 MARKED_FOLDERS = $(patsubst %/conftest.py,%,$(filter %/conftest.py,$(MARKED)))
 SERVER_TESTS = $(MARKED_FOLDERS) $(filter-out $(MARKED_FOLDERS:=/%),$(MARKED))
 
+# One more than cores: a test that waits for a server leaves its core to another.
 test-server: $(STAMP) ## the other tests: real servers, long runs; three workers, each with servers of its own
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 		-m "(server or slow or node) and not soak" $(if $(filter tests%,$(ARGS)),,$(SERVER_TESTS)) $(ARGS)

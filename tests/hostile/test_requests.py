@@ -151,12 +151,12 @@ def test_requests_that_wait_in_the_buffer_are_not_slow(play: Play, tools: Any) -
         peer.write(b"".join(tools.produce("stuck", number=number) for number in range(900)))
         limit = Limits().small_requests_per_connection
         await scene.until(lambda: [each.under_way[0] for each in scene.server.clients] == [limit])
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.0)  # longer than a request may take to come
         scene.storage.gate.set()
         numbers = [struct.unpack_from(">i", await peer.answer())[0] for _ in range(900)]
         assert numbers == list(range(900))
 
-    play(scenario, limits=Limits(frame_seconds=0.2))
+    play(scenario, limits=Limits(frame_seconds=1.0))
 
 
 def test_a_connection_that_has_ended_begins_nothing_that_waits(play: Play, tools: Any) -> None:
