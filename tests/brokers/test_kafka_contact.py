@@ -22,7 +22,7 @@ class Client:
 
     def __init__(self, *troubles: int, acknowledged: int = 0) -> None:
         self.troubles, self.left = troubles, acknowledged
-        self.asked = self.waiting = self.flushed = 0
+        self.asked = self.waiting = self.waited = 0
         self.options: dict[str, Any] = {}
         self.logins: list[tuple[str, str]] = []
 
@@ -35,9 +35,17 @@ class Client:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return object()
 
-    def poll(self, _: float) -> None:
+    def poll(self, seconds: float) -> None:
         for code in self.troubles:
             self.options["error_cb"](KafkaError(code))
+        if seconds:
+            self.answer(seconds)
+
+    def answer(self, seconds: float) -> None:
+        self.waited += 1
+
+    def __len__(self) -> int:
+        return self.waiting
 
     def produce(self, *_: object, on_delivery: Callable[[Any, Any], None], **__: object) -> None:
         if self.left:
@@ -45,10 +53,6 @@ class Client:
             on_delivery(None, None)
         else:
             self.waiting += 1
-
-    def flush(self, _: float) -> int:
-        self.flushed += 1
-        return self.waiting
 
 
 @pytest.fixture
@@ -133,7 +137,8 @@ def test_what_was_read_before_an_error_of_the_source_is_sent(use: Callable[[Clie
 
     with pytest.raises(UsageError, match="a line is too long"):
         publish({"bootstrap.servers": "h:1"}, records(), patience=0.01)
-    assert (client.waiting, client.flushed) == (1, 1)
+    assert client.waiting == 1
+    assert client.waited
 
 
 def test_what_is_acknowledged_is_counted(use: Callable[[Client], Client]) -> None:
@@ -163,7 +168,7 @@ def test_a_password_that_was_written_anew_is_used_by_new_connections(
 
 
 class Refusing(Client):
-    """Collects records until a flush, as librdkafka does, and refuses the batch for the sake of some."""
+    """Collects records until one waits, as librdkafka does, and refuses the batch for the sake of some."""
 
     def __init__(self, *bad: bytes, code: int) -> None:
         super().__init__()
@@ -176,16 +181,18 @@ class Refusing(Client):
     ) -> None:
         self.batch.append((value, on_delivery))
 
-    def flush(self, _: float) -> int:
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def answer(self, seconds: float) -> None:
         batch, self.batch = self.batch, []
         if any(value in self.bad for value, _ in batch):
             for _, answer in batch:
                 answer(KafkaError(self.code), None)
-            return 0
+            return
         for value, answer in batch:
             self.log.append(value)
             answer(None, None)
-        return 0
 
 
 REFUSALS = [KafkaError.INVALID_RECORD, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_TIMESTAMP]
@@ -216,13 +223,13 @@ def test_a_batch_that_is_only_too_large_as_a_whole_is_written_one_by_one(
 ) -> None:
     client = Refusing(code=KafkaError.MSG_SIZE_TOO_LARGE)
     use(client)
-    flush = client.flush
+    answer = client.answer
 
-    def limited(patience: float) -> int:
+    def limited(seconds: float) -> None:
         client.bad = tuple(value for value, _ in client.batch) if len(client.batch) > 1 else ()
-        return flush(patience)
+        answer(seconds)
 
-    client.flush = limited  # type: ignore[method-assign]
+    client.answer = limited  # type: ignore[method-assign]
     assert publish({"bootstrap.servers": "h:1"}, [KafkaRecord(value=b"x", topic="t")] * 3) == 3
 
 
@@ -232,15 +239,14 @@ def test_nothing_is_sent_behind_a_failure_while_records_are_sent_one_by_one(
     """The batch is too large as a whole; then the broker goes away at the second record."""
     client = Refusing(code=KafkaError.MSG_SIZE_TOO_LARGE)
     use(client)
-    flush = client.flush
+    answer = client.answer
 
-    def failing(patience: float) -> int:
+    def failing(seconds: float) -> None:
         client.bad = tuple(value for value, _ in client.batch) if len(client.batch) > 1 else (b"b", b"d")
         client.code = KafkaError.MSG_SIZE_TOO_LARGE if len(client.batch) > 1 else KafkaError._MSG_TIMED_OUT
-        return flush(patience)
+        answer(seconds)
 
-    client.flush = failing  # type: ignore[method-assign]
-    client.poll = lambda seconds: failing(seconds) if seconds else 0  # type: ignore[assignment, method-assign, return-value]
+    client.answer = failing  # type: ignore[method-assign]
     a, b, c, d = (KafkaRecord(value=value, topic="t") for value in (b"a", b"b", b"c", b"d"))
     records = iter((a, b, c, None, d))
     with pytest.raises(ClusterError, match="only 1 records were written"):
@@ -254,13 +260,30 @@ def test_the_error_that_ends_a_producer_is_told_and_not_what_it_does_to_others(
 ) -> None:
     client = Refusing(b"a", code=KafkaError._PURGE_QUEUE)
     use(client)
-    flush = client.flush
+    answer = client.answer
 
-    def fenced(patience: float) -> int:
-        flush(patience)
+    def fenced(seconds: float) -> None:
+        answer(seconds)
         raise KafkaException(KafkaError(KafkaError._FENCED, "another one took over", fatal=True))
 
-    client.flush = fenced  # type: ignore[method-assign]
+    client.answer = fenced  # type: ignore[method-assign]
     with pytest.raises(ClusterError) as caught:
         publish({"bootstrap.servers": "h:1"}, [KafkaRecord(value=b"a", topic="t")])
     assert "another one took over" in str(caught.value.why)
+
+
+class Gone(Ended):
+    """A producer that has ended before the first record: it takes none, and tells why behind that."""
+
+    def poll(self, seconds: float) -> None:
+        if seconds:
+            super().poll(seconds)
+
+    def produce(self, *_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._FATAL))
+
+
+def test_a_producer_that_takes_no_record_is_asked_why(use: Callable[[Client], Client]) -> None:
+    use(Gone())
+    with pytest.raises(AccessDenied, match="no idempotence"):
+        publish({"bootstrap.servers": "h:1"}, [KafkaRecord(value=b"a", topic="t")])

@@ -17,7 +17,7 @@ from penstock.brokers.tls import tls_context
 from penstock.config import current
 from penstock.errors import ClusterError, ConfigError, MissingExtra, Unreachable
 
-__all__ = ["CONNECT_SECONDS", "START", "UNREACHABLE", "Contact", "error_name", "fatal_error", "make_client"]
+__all__ = ["CONNECT_SECONDS", "START", "UNREACHABLE", "Contact", "error_name", "make_client"]
 
 CONNECT_SECONDS: Final = 5.0
 """For the first answer of a cluster."""
@@ -176,8 +176,8 @@ class Contact:
 
         try:
             self.client.poll(0)
-        except (KafkaException, SystemError) as exc:
-            raise self.error("cluster", fatal_error(exc)) from exc
+        except KafkaException as exc:
+            raise self.error("cluster", exc.args[0]) from exc
 
     def renew_login(self) -> None:
         """Let new connections log in with what the file of the password says now, if it came from one."""
@@ -241,22 +241,6 @@ class Contact:
         if error.name() in _AUTHENTICATION:
             self.renew_login()
         _log.debug("%s: %s", self.name, error.str())
-
-
-def fatal_error(exc: BaseException) -> Any:
-    """Give librdkafka's error that ends a client.
-
-    confluent-kafka raises it, once, out of whatever serves callbacks; a callback that runs meanwhile makes a
-    SystemError of it.
-    """
-    from confluent_kafka import KafkaException
-
-    found: BaseException | None = exc
-    while found is not None and not isinstance(found, KafkaException):
-        found = found.__cause__ or found.__context__
-    if found is None:
-        raise exc
-    return found.args[0]
 
 
 def error_name(exc: Exception) -> str:

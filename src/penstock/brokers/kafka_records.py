@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any, Final
 
-from penstock.brokers.kafka_contact import START, Contact, fatal_error
+from penstock.brokers.kafka_contact import START, Contact
 from penstock.brokers.outage import OutageLog
 from penstock.brokers.start import Start, StartKind
 from penstock.errors import PenstockError, RecordRefused, Unreachable
@@ -297,14 +297,27 @@ class _Sending:
             self._send(records)
         except PenstockError:
             # The source ended in the middle. What it gave before is sent: a producer that ends drops it.
-            with suppress(KafkaException, SystemError):
-                self._producer.flush(self._patience)
+            with suppress(KafkaException):
+                self._wait()
             raise
         try:
-            return int(self._producer.flush(self._patience))
-        except (KafkaException, SystemError) as exc:
-            self.failed.insert(0, (fatal_error(exc), None))  # what was queued is only purged for its sake
+            return self._wait()
+        except KafkaException as exc:
+            self.failed.insert(0, (exc.args[0], None))  # what was queued is only purged for its sake
             return 0
+
+    def _wait(self) -> int:
+        """Wait until every record is acknowledged or has failed; gives for how many that is not so yet.
+
+        Not by the client's `flush`: it runs receipts behind the error that ends a producer, and that error is
+        lost in them (SystemError). `poll` stops there and raises it.
+        """
+        end = monotonic() + self._patience
+        # A record that an ended producer does not take says only that it has ended; why is told after it.
+        self._producer.poll(_BETWEEN_RECORDS if self.failed else 0)
+        while len(self._producer) and (left := end - monotonic()) > 0:
+            self._producer.poll(left)
+        return len(self._producer)
 
     def _send(self, records: Iterable[KafkaRecord | None]) -> None:
         from confluent_kafka import KafkaException
@@ -317,8 +330,8 @@ class _Sending:
                         self._contact.renew_login()
                 else:
                     _produce(self._producer, record, partial(self._delivered, record), self._patience)
-            except (KafkaException, SystemError) as exc:
-                self.failed.append((fatal_error(exc), record))
+            except KafkaException as exc:
+                self.failed.append((exc.args[0], record))
             if self.failed:
                 # Not one record more is taken: who goes on behind it takes the next.
                 break
