@@ -162,6 +162,7 @@ operations:
         ("loop", ["--max-offsets", "5"], "--max-offsets is for Spark"),
         ("loop", ["--max-failures", "0"], "--max-failures is for Spark"),
         ("loop", ["--ui"], "--ui is for Spark"),
+        ("loop", ["--split"], "--split is for Spark"),
         ("loop", ["--conf", "spark.a=b"], "--conf is for Spark"),
         ("loop", ["--worker-python", "python3"], "--worker-python is for Spark"),
         ("auto", ["--engine", "loop", "--package", "p.zip"], "--package is for Spark"),

@@ -40,6 +40,7 @@ __all__ = [
     "RealTime",
     "Replay",
     "Shadow",
+    "Split",
     "TakeOver",
     "Trigger",
     "Ui",
@@ -140,6 +141,13 @@ MaxTasks = Annotated[
     int | None,
     typer.Option("--max-tasks", min=1, help="Tasks of one batch of fused at most; else as Spark has slots."),
 ]
+Split = Annotated[
+    bool,
+    typer.Option(
+        "--split",
+        help="Let several tasks of fused share a large partition; needs --at-least-once and ordering: none.",
+    ),
+]
 MaxFailures = Annotated[
     int | None,
     typer.Option(
@@ -210,6 +218,7 @@ _OF_SPARK: Final = (
     "max_offsets",
     "max_bytes",
     "max_tasks",
+    "split",
     "max_failures",
     "trigger",
     "replay",
@@ -240,6 +249,7 @@ def job_options(given: Mapping[str, Any]) -> JobOptions:
         max_offsets=given["max_offsets"],
         max_bytes=given["max_bytes"] or MAX_BYTES_PER_TRIGGER,
         max_tasks=given["max_tasks"],
+        split=given["split"],
         max_failures=MAX_FAILURES if failures is None else failures,
         trigger=_interval(given["trigger"]),
         fresh_checkpoint=given["fresh_checkpoint"],

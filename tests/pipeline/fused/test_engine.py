@@ -368,13 +368,31 @@ def test_who_was_shut_out_cannot_commit() -> None:
     assert Counter([*memory.out, *memory.dead]) == Counter(range(20))
 
 
-def test_a_partition_that_is_split_is_refused() -> None:
+def test_a_partition_that_is_cut_is_refused_where_its_marks_matter() -> None:
     memory = Memory({0: list(range(20))})
-    halves = [Span(0, 0, 10), Span(0, 10, 20)]
-    with pytest.raises(Refused, match="split"):
-        run_ranges(work(memory), halves)
+    halves = [Span(0, 0, 10, is_cut=True), Span(0, 10, 20, is_cut=True)]
+    for one in (halves, halves[:1]):
+        with pytest.raises(Refused, match="cut"):
+            run_ranges(work(memory), one)
+    with pytest.raises(Refused, match="cut"):
+        run_ranges(work(memory, exactly_once=False), [Span(0, 0, 10), Span(0, 10, 20)])
     assert memory.out == []
     assert run_ranges(work(memory, exactly_once=False), halves)["n_in"] == 20
+
+
+def test_the_parts_of_a_partition_do_not_take_the_marks_of_others_for_their_own() -> None:
+    """The second half is done first; the first one fails at each of its moments, and is done again."""
+    first, second = Span(0, 0, 10, is_cut=True), Span(0, 10, 20, is_cut=True)
+    for moment in range(40):
+        memory = Memory({0: list(range(20))})
+        run_range(work(memory, exactly_once=False), second, memory)  # type: ignore[arg-type]
+        assert {*memory.out, *memory.dead} == set(range(10, 20))
+        memory.fails = failing([moment])
+        found = until_it_works(lambda: run_range(work(memory, exactly_once=False), first, memory))  # type: ignore[arg-type]  # noqa: B023
+        assert {*memory.out, *memory.dead} == set(range(20))
+        assert found["n_in"] == 10
+        memory.fails = lambda: False
+        assert Bookmark(memory, "g").committed(TOPIC) == {}
 
 
 def test_records_that_are_gone_stop_a_range_or_are_counted() -> None:

@@ -80,6 +80,23 @@ def planner_of(limit: int = 10, **more: Any) -> Planner:
     return Planner(settings=SETTINGS, topic="t", begin={0: 0}, limits=limits, watch=watch, **more)
 
 
+@pytest.mark.parametrize(
+    ("split", "tasks", "shares"),
+    [
+        (False, None, [[(0, 400_000)]]),
+        (True, None, [[(0, 200_000)], [(200_000, 400_000)]]),
+        (True, 1, [[(0, 400_000)]]),
+    ],
+)
+def test_a_partition_is_cut_between_tasks_only_if_that_was_allowed(
+    split: bool, tasks: int | None, shares: list[list[tuple[int, int]]]
+) -> None:
+    planner = planner_of(slots=2)
+    planner.limits.split, planner.limits.tasks = split, tasks
+    found = planner.shares({"t": {"0": 0}}, {"t": {"0": 400_000}})
+    assert [[(span.start, span.end) for span in share] for share in found] == shares
+
+
 def test_a_planner_notices_before_a_batch_that_the_topic_was_made_again(broker: _Broker) -> None:
     planner = planner_of(topic_id="one")
     planner.release()  # it waits for nothing

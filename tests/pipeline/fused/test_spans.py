@@ -10,6 +10,7 @@ from penstock.pipeline.fused.spans import (
     ENOUGH,
     Span,
     admitted,
+    cut,
     grouped,
     spans_of,
     task_count,
@@ -44,6 +45,25 @@ def test_ranges_are_shared_out_whole_and_evenly(sizes: list[int], groups: int) -
     loads = [sum(len(span) + RANGE for span in share) for share in shares]
     assert len(shares) == min(groups, len(sizes))
     assert not loads or max(loads) - min(loads) <= max(sizes) + RANGE
+
+
+@given(
+    sizes=st.lists(st.integers(1, 2_000_000), min_size=1, max_size=12),
+    start=OFFSETS,
+    slots=st.integers(1, 64),
+)
+def test_parts_of_ranges_are_worth_a_task_and_leave_nothing_out(
+    sizes: list[int], start: dict[int, int], slots: int
+) -> None:
+    spans = [Span(part, start.get(part, 0), start.get(part, 0) + size) for part, size in enumerate(sizes)]
+    parts = cut(spans, slots)
+    for span in spans:
+        own = [part for part in parts if part.partition == span.partition]
+        assert [own[0].start, *(part.end for part in own)] == [*(part.start for part in own), span.end]
+        assert own == [span] or all(part.is_cut and len(part) >= ENOUGH for part in own)
+    # No part is much longer than what a slot has to do, so that no slot waits for it.
+    fair = max(ENOUGH, sum(sizes) / slots)
+    assert max(map(len, parts)) <= 2 * fair
 
 
 @given(

@@ -3,7 +3,8 @@
 Done with transactions (reference: KIP-98 and KIP-447): InitProducerId under the name of (group, topic,
 partition) fences who worked on it before, the committed offset of the group says what is done, the loop goes
 on from there, and the output and the new mark are one transaction. So a range may be given out any number of
-times and is done once. A partition must not be split between two: each would fence the other.
+times and is done once. A partition must not be cut between two: each would fence the other. At least once it
+may be; then nothing inside of a part is marked, and a part that is interrupted is done again as a whole.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ _TURN: Final = 1.0
 def run_ranges(work: Work, spans: Iterable[Span]) -> Counter[str]:
     """Do several ranges one after the other; give what was counted."""
     spans = tuple(spans)
-    parts = Counter(span.partition for span in spans)
-    if work.exactly_once and any(many > 1 for many in parts.values()):
+    parts = [span.partition for span in spans if not span.is_cut]
+    is_cut = len(parts) < len(spans)
+    if len(set(parts)) < len(parts) or (is_cut and work.exactly_once):
         raise Refused(
-            "a partition was split into several ranges",
+            "a partition was cut into several ranges",
             where=work.topic,
             why="Exactly once, a partition has one mark and one transaction at a time.",
             next="--at-least-once allows it",
@@ -53,12 +55,16 @@ def run_ranges(work: Work, spans: Iterable[Span]) -> Counter[str]:
 
 def run_range(work: Work, span: Span, cluster: Cluster) -> Counter[str]:
     """Do a range, or what is left of it; give what was counted by all who ever worked on it."""
-    with opened(work, cluster, str(span.partition)) as outlet:
-        found = GroupOffsets(cluster, work.group).committed(work.topic).get(span.partition)
-        mark = read_mark(span.start, *((None, "") if found is None else (found.offset, found.metadata)))
+    with opened(work, cluster, str(span.partition), marks=not span.is_cut) as outlet:
+        mark = Mark(span.start, span.start) if span.is_cut else _mark(work, span, cluster)
         if mark.offset < span.end:
             mark = _finished(work, span, cluster, outlet, mark)
         return Counter(mark.counts)
+
+
+def _mark(work: Work, span: Span, cluster: Cluster) -> Mark:
+    found = GroupOffsets(cluster, work.group).committed(work.topic).get(span.partition)
+    return read_mark(span.start, *((None, "") if found is None else (found.offset, found.metadata)))
 
 
 def _finished(work: Work, span: Span, cluster: Cluster, outlet: Outlet, mark: Mark) -> Mark:

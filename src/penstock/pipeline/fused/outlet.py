@@ -60,9 +60,14 @@ class Outlet(Protocol):
 
 
 @contextmanager
-def opened(work: Work, cluster: Cluster, name: str) -> Iterator[Outlet]:
-    """Open the outlet that a source wants; who opened it before under the same name is shut out."""
-    outlet: Outlet = Exact(work, cluster, name) if work.exactly_once else Repeatable(work, cluster)
+def opened(work: Work, cluster: Cluster, name: str, *, marks: bool = True) -> Iterator[Outlet]:
+    """Open the outlet that a source wants; who opened it before under the same name is shut out.
+
+    Without `marks` a commit only waits for the output: of a partition that several work on no mark is true.
+    """
+    outlet: Outlet = (
+        Exact(work, cluster, name) if work.exactly_once else Repeatable(work, cluster, marks=marks)
+    )
     try:
         yield outlet
     finally:
@@ -144,11 +149,11 @@ class Repeatable:
     every = 1.0
     expired = False
 
-    def __init__(self, work: Work, cluster: Cluster) -> None:
+    def __init__(self, work: Work, cluster: Cluster, *, marks: bool = True) -> None:
         self._cluster = cluster
         self._topic = work.topic
         self._topics = [target.topic for target in work.program.targets]
-        self._marks = GroupOffsets(cluster, work.group)
+        self._marks = GroupOffsets(cluster, work.group) if marks else None
         self._producer = Producer(cluster)
 
     def put(self, output: Output) -> None:
@@ -172,7 +177,8 @@ class Repeatable:
     def commit(self, marks: Mapping[int, Mark]) -> None:
         """Wait for all acknowledgments, then commit the marks."""
         self._producer.flush()
-        self._marks.commit(_offsets(self._topic, marks))
+        if self._marks is not None:
+            self._marks.commit(_offsets(self._topic, marks))
 
     def close(self) -> None:
         """Close the producer."""

@@ -21,7 +21,7 @@ from penstock.brokers.kafka_raw.topic_offsets import latest
 from penstock.errors import JobFailed
 from penstock.pipeline.fused.end_watch import EndWatch, is_behind
 from penstock.pipeline.fused.same_topic import refuse_other_topic
-from penstock.pipeline.fused.spans import Span, admitted, grouped, spans_of, task_count, within_bytes
+from penstock.pipeline.fused.spans import Span, admitted, cut, grouped, spans_of, task_count, within_bytes
 
 __all__ = ["BatchLimits", "Planner"]
 
@@ -59,6 +59,8 @@ class BatchLimits:
     """How many tasks can run at the same time."""
     tasks: int | None = None
     """Tasks of one batch at most."""
+    split: bool = False
+    """Whether a large partition may be cut: what is read of it has no order, and no mark."""
 
 
 @dataclass(slots=True)
@@ -197,8 +199,14 @@ class Planner:
 
     def shares(self, start: _Json, end: _Json) -> list[Sequence[Span]]:
         """Divide a batch into tasks."""
-        spans = spans_of(self._read(start), self._read(end))
-        return grouped(spans, task_count(spans, self.limits.slots(), self.limits.tasks))
+        spans, slots, most = (
+            spans_of(self._read(start), self._read(end)),
+            self.limits.slots(),
+            self.limits.tasks,
+        )
+        if self.limits.split:
+            spans = cut(spans, min(slots, most or slots))
+        return grouped(spans, task_count(spans, slots, most))
 
     def close(self) -> None:
         """Close the connection."""

@@ -5,13 +5,14 @@ Nothing here knows Spark or a socket, and nothing imports a kernel: the planner 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from penstock.brokers.kafka_offsets import Offsets
 
-__all__ = ["ENOUGH", "Span", "admitted", "grouped", "spans_of", "task_count", "within_bytes"]
+__all__ = ["ENOUGH", "Span", "admitted", "cut", "grouped", "spans_of", "task_count", "within_bytes"]
 
 ENOUGH: Final = 50_000
 """Offsets for which a task of its own pays: Spark spends as much CPU on one task as routing them takes."""
@@ -30,6 +31,8 @@ class Span:
     partition: int
     start: int
     end: int
+    is_cut: bool = False
+    """Whether other tasks do other parts of the same partition at the same time."""
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -78,7 +81,7 @@ def spans_of(start: Offsets, end: Offsets) -> tuple[Span, ...]:
     """Give what lies between two positions, one range a partition; empty ones are left out.
 
     >>> spans_of({0: 5}, {0: 5, 1: 2})
-    (Span(partition=1, start=0, end=2),)
+    (Span(partition=1, start=0, end=2, is_cut=False),)
     """
     found = (Span(part, start.get(part, 0), last) for part, last in sorted(end.items()))
     return tuple(span for span in found if span.end > span.start)
@@ -101,10 +104,35 @@ def task_count(spans: Sequence[Span], slots: int, most: int | None = None) -> in
     return min(wanted, max(1, len(spans)), most or wanted)
 
 
+def cut(spans: Sequence[Span], slots: int) -> tuple[Span, ...]:
+    """Cut ranges that are longer than the part of one slot, so that all slots have about as much to do.
+
+    No part has less than `ENOUGH`. The parts of a partition are done side by side: its order is gone.
+
+    >>> cut([Span(0, 0, 10), Span(1, 0, 150_000)], 2)
+    (Span(partition=0, start=0, end=10, is_cut=False), Span(partition=1, start=0, end=75000, is_cut=True), \
+Span(partition=1, start=75000, end=150000, is_cut=True))
+    >>> len(cut([Span(0, 0, 1_000_000)], 100)), len(cut([Span(0, 0, 1_000_000)], 1))
+    (20, 1)
+    """
+    most = max(ENOUGH, -(-sum(map(len, spans)) // max(1, slots)))
+    counts = (min(round(len(span) / most), len(span) // ENOUGH) for span in spans)
+    return tuple(part for span, count in zip(spans, counts, strict=True) for part in _parts(span, count))
+
+
+def _parts(span: Span, count: int) -> Iterator[Span]:
+    if count < 2:
+        yield span
+        return
+    bounds = [span.start + len(span) * number // count for number in range(count + 1)]
+    for start, end in pairwise(bounds):
+        yield Span(span.partition, start, end, is_cut=True)
+
+
 def grouped(spans: Iterable[Span], groups: int) -> list[Sequence[Span]]:
     """Divide ranges among so many tasks, the longest first, each to the one that has the least.
 
-    A range is never split: its order, its transaction and its mark belong to one task.
+    A range is never divided here: its order, its transaction and its mark belong to one task.
 
     >>> [[len(span) for span in group] for group in grouped([Span(0, 0, 5), Span(1, 0, 9), Span(2, 0, 3)], 2)]
     [[9], [5, 3]]

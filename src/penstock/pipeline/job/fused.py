@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["counted", "new_query", "planner_of", "work_of"]
+__all__ = ["counted", "new_query", "planner_of", "why_whole", "work_of"]
 
 _PER_SLOT: Final = MAX_OFFSETS_PER_TRIGGER // 2
 """Offsets of a batch for each slot, by default."""
@@ -101,8 +101,25 @@ def _require_room_for_markers(program: Program) -> None:
             )
 
 
+def why_whole(source: Source, work: Work) -> str | None:
+    """Say why no partition of a source may be cut between tasks; None if it may."""
+    if work.exactly_once:
+        return "exactly once, a partition has one transaction at a time; --at-least-once has none"
+    ordered = [route.name for route in source.routes if route.document.ordering != "none"]
+    if ordered:
+        return f"route {', '.join(ordered)} keeps the order of its records; ordering: none does not"
+    return None
+
+
 def planner_of(
-    spark: SparkSession, work: Work, settings: JobOptions, begin: Offsets, *, watch: EndWatch, waits: bool
+    spark: SparkSession,
+    work: Work,
+    settings: JobOptions,
+    begin: Offsets,
+    *,
+    watch: EndWatch,
+    waits: bool,
+    split: bool = False,
 ) -> Planner:
     """Give what plans the batches of a source; each is divided for the slots that the cluster has then."""
     slots = _slots(spark)
@@ -115,6 +132,7 @@ def planner_of(
             bytes=settings.max_bytes,
             slots=slots,
             tasks=settings.max_tasks,
+            split=split,
         ),
         watch=watch,
         topic_id=work.belonging.topic_id,

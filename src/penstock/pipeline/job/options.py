@@ -49,6 +49,8 @@ class JobOptions:
     """Bytes of one batch of the fused engine, about, as they lie in Kafka."""
     max_tasks: int | None = None
     """Tasks of one batch of the fused engine at most; None: as many as there are slots."""
+    split: bool = False
+    """Cut large partitions between the tasks of the fused engine, where neither order nor marks forbid it."""
     max_failures: int = MAX_FAILURES
     """How often in a row a source may fail before a job without an end ends; 0: as often as it likes."""
     trigger: float | None = None

@@ -24,7 +24,7 @@ from penstock.pipeline.job.fingerprint import (
     refuse,
     write_fingerprint,
 )
-from penstock.pipeline.job.fused import new_query, work_of
+from penstock.pipeline.job.fused import new_query, why_whole, work_of
 from penstock.pipeline.job.groups import group_of
 from penstock.pipeline.job.offsets import gap
 from penstock.pipeline.job.options import JobOptions
@@ -115,8 +115,8 @@ def _check(source: Source, pipeline: Pipeline, settings: JobOptions, clusters: C
     if engine == FUSED:
         work = work_of(source, stage, settings, group="", on_data_loss=policy)
         notes += promised(source, work, settings)
-    elif settings.shadow:
-        notes.append(f"{source.name}: --shadow compares nothing here: the columns engine has no kernel")
+    else:
+        notes += _idle_options(source, settings)
     return Checked(
         source=source,
         stage=stage,
@@ -282,10 +282,20 @@ def _position(source: Source, checkpoint: Checkpoint, query: Query | None, clust
     return {part: max(at, marks.get(part, 0)) for part, at in (position or query.begin).items()}
 
 
+def _idle_options(source: Source, settings: JobOptions) -> Iterator[str]:
+    """Say which options mean nothing to the columns engine."""
+    if settings.shadow:
+        yield f"{source.name}: --shadow compares nothing here: the columns engine has no kernel"
+    if settings.split:
+        yield f"{source.name}: --split is for fused; columns cuts partitions wherever ordering is none"
+
+
 def promised(source: Source, work: Work, settings: JobOptions) -> Iterator[str]:
     """Say what is promised less than was asked for."""
     if settings.exactly_once and not work.exactly_once:
         yield f"{source.name}: at least once, because {source.receive.server} has no transactions"
+    if settings.split and (why := why_whole(source, work)):
+        yield f"{source.name}: --split cuts no partition: {why}"
 
 
 def refreshed(prepared: Prepared, pipeline: Pipeline) -> Prepared:

@@ -12,7 +12,7 @@ from penstock.pipeline.assembly import Source
 from penstock.pipeline.frames.conditions import with_conditions
 from penstock.pipeline.fused.end_watch import EndWatches
 from penstock.pipeline.fused.source import Planner
-from penstock.pipeline.job.fused import counted, planner_of
+from penstock.pipeline.job.fused import counted, planner_of, why_whole
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared
 from penstock.pipeline.job.sinks import sink_options, write_batches, write_stream
@@ -89,6 +89,7 @@ def start_query(
             prepared.query.begin,
             watch=watches.of(prepared.work.settings),
             waits=not interval,
+            split=settings.split and why_whole(source, prepared.work) is None,
         )
         writer = counted(spark, prepared.work, planner, name=source.name, title=_title(source))
     writer = writer.queryName(source.name).option("checkpointLocation", prepared.checkpoint.url)
