@@ -290,3 +290,28 @@ def test_a_failed_batch_is_not_sent_behind_a_later_one_that_is_under_way(partiti
     assert partition.known.find(batch(0)) is Standing.BEHIND
     assert partition.known.find(batch(1)) == 7
     assert partition.store(batch(2), 8) == 2
+
+
+def test_what_follows_a_batch_that_pulsar_has_dropped_and_stored_goes_on(partition: Partition) -> None:
+    """Whether the first is stored could not be looked up; the second is, and a third follows."""
+    lost, later, third = batch(0, 5), batch(5, 2), batch(7)
+    first, _, receipt = partition.send(lost)
+    _, _, second = partition.send(later)
+    receipt.set_result(None)
+    partition.known.dropped(lost, first)
+    assert partition.known.find(third) is Standing.NEXT
+    second.set_result(None)
+    partition.known.stored(later, 5, 9)
+    assert partition.store(third, 11) == 7
+    # It is looked for, and not sent once more behind them.
+    assert partition.known.find(lost) is Standing.BEHIND
+
+
+def test_a_batch_that_pulsar_has_dropped_alone_is_expected_again(partition: Partition) -> None:
+    one = batch(0, 5)
+    first, _, receipt = partition.send(one)
+    receipt.set_result(None)
+    partition.known.dropped(one, first)
+    assert partition.known.find(batch(5)) is Standing.OUT_OF_ORDER
+    assert partition.known.find(one) is Standing.NEXT
+    assert partition.known.may_be_stored(one, first)

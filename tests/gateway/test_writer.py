@@ -215,6 +215,31 @@ def test_a_second_attempt_that_is_dropped_is_tried_again_if_the_log_cannot_be_re
     run(work)
 
 
+def test_what_follows_a_second_attempt_that_is_dropped_goes_on_if_the_log_cannot_be_read(run: Any) -> None:
+    """The client hears that the second batch is stored: to refuse the third would lose it."""
+
+    async def work(bench: Bench) -> None:
+        bench.pulsar.answers = False
+        waiting = bench.writer.append(batch(0, b"0"))
+        later = bench.writer.append(batch(1, b"1"))
+        producer = await bench.under_way(2)
+        first, last, payload, receipt = producer.window.popleft()
+        bench.pulsar.store(producer, first, last, payload, 1)
+        bench.pulsar.unreadable, bench.pulsar.answers = Unreachable("away"), True
+        receipt.set_result(Receipt(first, MessageId(-1, -1), 2))
+        assert await code_of(waiting) == NOT_LEADER
+        third = bench.writer.append(batch(2, b"2"))
+        # Of the second one everything is known.
+        first, last, payload, receipt = producer.window.popleft()
+        bench.pulsar.unreadable = None
+        receipt.set_result(bench.pulsar.store(producer, first, last, payload, 1))
+        assert (await later, await third) == (1, 2)
+        assert await bench.writer.append(batch(0, b"0")) == 0
+        assert bench.values == [b"0", b"1", b"2"]
+
+    run(work)
+
+
 @pytest.mark.parametrize("sequence", [-1, 0])
 def test_who_may_not_read_is_not_told_where_and_nothing_is_sent_twice(run: Any, sequence: int) -> None:
     asked = []

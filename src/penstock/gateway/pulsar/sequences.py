@@ -254,6 +254,19 @@ class Sequences:
             producer.maybe_stored = max(producer.maybe_stored, first + batch.record_count - 1)
             self._expect_again(producer, first)
 
+    def dropped(self, batch: RecordBatch, first: int) -> None:
+        """Note a batch that Pulsar has dropped as a duplicate, and that could not be looked for.
+
+        What was sent behind it is stored, and the client goes on behind that: then it is not expected once
+        more, but looked for when it comes again.
+        """
+        producer = self._still(batch)
+        if producer is not None:
+            producer.under_way.pop((first, batch.record_count), None)
+            producer.maybe_stored = max(producer.maybe_stored, first + batch.record_count - 1)
+            if not producer.has_under_way_from(first):
+                self._expect_again(producer, first)
+
     def rejected(self, batch: RecordBatch, first: int) -> None:
         """Expect a batch once more that Pulsar did not take.
 

@@ -434,7 +434,9 @@ class Writer:
             if is_denied(exc):
                 # One who may write and not read: all there is to go by is what Pulsar says.
                 return self._succeed(job, _UNKNOWN_OFFSET)
-            return self._fail(job, translated(exc))
+            if job.sequence >= 0:
+                self._sequences.dropped(job.batch, job.sequence)
+            return self._refuse(job, translated(exc))
         if found is None:
             return self._reject(job, _dropped())
         self._succeed(job, found)
