@@ -46,17 +46,14 @@ public class MiniCluster {
         }
         MiniYARNCluster yarn = null;
         if (managers > 0) {
+            // What fetches the files of a container reads no other configuration than that of the class path.
+            write(client, folder.resolve("conf"));
             yarn = yarnOn(hdfs, address, managers, arguments[2]);
             client = new Configuration(yarn.getConfig());
             // A class of the tests of Hadoop, which containers do not have.
             client.unset("net.topology.node.switch.mapping.impl");
         }
-        Path configuration = Files.createDirectories(folder.resolve("conf"));
-        for (String name : new String[] {"core-site.xml", "yarn-site.xml"}) {
-            try (OutputStream out = Files.newOutputStream(configuration.resolve(name))) {
-                client.writeXml(out);
-            }
-        }
+        write(client, folder.resolve("conf"));
         System.out.println("ready " + address);
         obey(files);
         if (yarn != null) {
@@ -112,6 +109,15 @@ public class MiniCluster {
         yarn.init(conf);
         yarn.start();
         return yarn;
+    }
+
+    private static void write(Configuration client, Path folder) throws Exception {
+        Files.createDirectories(folder);
+        for (String name : new String[] {"core-site.xml", "yarn-site.xml"}) {
+            try (OutputStream out = Files.newOutputStream(folder.resolve(name))) {
+                client.writeXml(out);
+            }
+        }
     }
 
     private static void obey(MiniDFSCluster files) throws Exception {

@@ -40,11 +40,14 @@ class MiniCluster:
         import pyspark
 
         of_spark = str(Path(pyspark.__file__).parent / "jars" / "*")
+        jars = [*locked_jars("hadoop"), of_spark]
         options, arguments = [_HEAP], [str(self.folder), str(self.node_managers), of_spark]
         if self._kdc is not None:
             options += [self._kdc.java_option, "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED"]
             arguments += [self._kdc.realm, str(self._kdc.folder)]
-        self.address = self._program.start([*locked_jars("hadoop"), of_spark], options, arguments)
+            self.configuration.mkdir()
+            jars.append(str(self.configuration))
+        self.address = self._program.start(jars, options, arguments)
         return self
 
     def __exit__(
