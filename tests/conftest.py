@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from penstock.embedded.home import penstock_home
 
 if TYPE_CHECKING:
+    from kdc import Kdc
     from mini_cluster import MiniCluster
     from pyspark.sql import SparkSession
 
@@ -175,6 +176,15 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniCluster]:
 
     with MiniCluster(tmp_path_factory.mktemp("hdfs")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    """A Kerberos that knows the daemons of a mini cluster and one user."""
+    from kdc import Kdc
+
+    with Kdc(tmp_path_factory.mktemp("kdc")) as started:
+        yield started
 
 
 _NAMES_A_MARKER = re.compile(r"mark\.(server|slow|node)")

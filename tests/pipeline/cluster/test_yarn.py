@@ -1,4 +1,4 @@
-"""An application on a real YARN with its checkpoint in a real HDFS, in cluster mode; containers die."""
+"""An application on a real YARN with its checkpoint in a real HDFS, in cluster mode: deaths, Kerberos."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from penstock.events.bindings.kafka import KafkaBinding
 from penstock.record import KafkaRecord
 
 if TYPE_CHECKING:
+    from kdc import Kdc
     from mini_cluster import MiniCluster
 
     from penstock.embedded.kafka import Kafka
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(580)]
 
 SPARK = Path(pyspark.__file__).parent
+QUICK_JAVA = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 ORDERS = 600
 ATTEMPT = re.compile(r"container_\d+_\d+_(\d+)_000001")
 """The first container of each attempt is the driver's."""
@@ -53,7 +55,11 @@ def prefix() -> str:
 
 @pytest.fixture
 def project(tmp_path: Path, kafka: Kafka, yarn: MiniCluster, prefix: str) -> Path:
-    """A route of the kernel, whose checkpoint is in HDFS."""
+    return write_project(tmp_path, kafka, f"{yarn.address}/checkpoints/{prefix}", prefix)
+
+
+def write_project(folder: Path, kafka: Kafka, checkpoint: str, prefix: str) -> Path:
+    """Make topics and a pipeline with a route of the kernel, whose checkpoint is in HDFS."""
     for name in ("in", "out", "dead"):
         KafkaAdmin(kafka.client_options()).create_topic(
             f"{prefix}-{name}", partitions=4, replicas=1, settings={}
@@ -73,12 +79,12 @@ def project(tmp_path: Path, kafka: Kafka, yarn: MiniCluster, prefix: str) -> Pat
     }
     pipeline = {
         "contract": "asyncapi.yaml",
-        "checkpoint": f"{yarn.address}/checkpoints/{prefix}",
+        "checkpoint": checkpoint,
         "routes": {"copies": {"receive": "onIn", "where": "type = 't'", "send": "toOut"}},
     }
-    (tmp_path / "asyncapi.yaml").write_text(json.dumps(contract))
-    (tmp_path / "pipeline.yaml").write_text(json.dumps(pipeline))
-    return tmp_path
+    (folder / "asyncapi.yaml").write_text(json.dumps(contract))
+    (folder / "pipeline.yaml").write_text(json.dumps(pipeline))
+    return folder
 
 
 def order(number: int, topic: str) -> KafkaRecord:
@@ -87,13 +93,16 @@ def order(number: int, topic: str) -> KafkaRecord:
     return KafkaRecord(value=b"{}", key=b"%d" % number, headers=headers, topic=topic)
 
 
-def submitted(project: Path, yarn: MiniCluster, executors: int, *words: str) -> subprocess.Popen[bytes]:
-    """Run the command line that `penstock package` prints."""
+def submitted(
+    project: Path, yarn: MiniCluster, executors: int, *words: str, kdc: Kdc | None = None
+) -> subprocess.Popen[bytes]:
+    """Run the command line that `penstock package` prints; with a `kdc` as its user."""
     command = [sys.executable, "-m", "penstock.cli", "package", "--to", "job", "--no-libraries", "-o", "json"]
     packed = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=200, check=False)
     assert packed.returncode == 0, packed.stderr
     line = json.loads(packed.stdout)["submit"]["YARN"].replace("\\\n", " ")
     given = shlex.split(re.sub(r"python3\.\d+\b", sys.executable, line))
+    java_options = " ".join((*QUICK_JAVA, *((kdc.java_option,) if kdc else ())))
     settings = {
         "spark.yarn.jars": f"local:{SPARK}/jars/*",
         "spark.executor.instances": str(executors),
@@ -102,20 +111,22 @@ def submitted(project: Path, yarn: MiniCluster, executors: int, *words: str) -> 
         "spark.yarn.maxAppAttempts": "2",
         "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1",
         "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.executor.extraJavaOptions": java_options,
     }
     options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    login = ["--principal", kdc.principal, "--keytab", str(kdc.keytab)] if kdc else []
     environment = {
         **os.environ,
         "HADOOP_CONF_DIR": str(yarn.configuration),
         "JAVA_HOME": str(find_java().home),
         "SPARK_HOME": str(SPARK),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        **({"SPARK_SUBMIT_OPTS": kdc.java_option, "KRB5CCNAME": str(project / "none")} if kdc else {}),
     }
     with (project / "submit.log").open("wb") as log:
         return subprocess.Popen(
-            ["bash", str(SPARK / "bin" / "spark-submit"), *options, *given[1:], *words],
+            ["bash", str(SPARK / "bin" / "spark-submit"), *options, *login, *given[1:], *words],
             cwd=project,
             env=environment,
             stdout=log,
@@ -183,3 +194,31 @@ def test_a_container_that_is_killed_loses_nothing_and_repeats_nothing(
     assert sorted(map(int, found)) == list(range(ORDERS))
     attempts = set(ATTEMPT.findall("\n".join(str(path) for path in yarn.folder.rglob("container_*_000001"))))
     assert (len(attempts) > 1) == (killed == "ApplicationMaster")
+
+
+@pytest.fixture
+def secure_yarn(tmp_path_factory: pytest.TempPathFactory, kdc: Kdc) -> Iterator[MiniCluster]:
+    """The same with Kerberos: nobody without a ticket submits, or uses a file."""
+    from mini_cluster import MiniCluster
+
+    with MiniCluster(tmp_path_factory.mktemp("secure"), node_managers=1, kdc=kdc) as cluster:
+        yield cluster
+
+
+@pytest.mark.soak
+def test_an_application_with_principal_and_keytab(
+    kafka: Kafka, tmp_path: Path, secure_yarn: MiniCluster, kdc: Kdc, prefix: str
+) -> None:
+    checkpoint = f"{secure_yarn.address}/user/penstock/{prefix}"
+    project = write_project(tmp_path, kafka, checkpoint, prefix)
+    options = kafka.client_options()
+    for end in (20, 30):
+        publish(options, (order(number, f"{prefix}-in") for number in range(20 if end > 20 else 0, end)))
+        submit = submitted(project, secure_yarn, 1, "--once", kdc=kdc)
+        try:
+            assert submit.wait(200) == 0, logs(project, secure_yarn)
+        finally:
+            submit.kill()
+            submit.wait(30)
+        found = [KafkaBinding().decode(record).id for record in scan(options, f"{prefix}-out")]
+        assert sorted(map(int, found)) == list(range(end))

@@ -249,6 +249,12 @@ def test_receipts_go_only_to_topics_that_are_there(source: Source, pipeline: Pip
         ("TopicAuthorizationException: Not authorized", "may not"),
         ("Some data may have been lost: OffsetOutOfRangeException", "deleted before"),
         ("TimeoutException: Expiring 3 record(s)", "in time"),
+        (
+            "java.io.IOException: DestHost:destPort localhost:8020 , LocalHost:localPort driver/127.0.0.1:0. "
+            "Failed on local exception: java.io.IOException: AccessControlException: "
+            "Client cannot authenticate via:[TOKEN, KERBEROS]",
+            "login of this job at the file system of the checkpoint has run out",
+        ),
         ("something nobody knows", "the job stopped"),
     ],
 )

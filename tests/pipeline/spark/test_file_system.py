@@ -14,7 +14,7 @@ from penstock.errors import AccessDenied, PenstockError, PipelineError, Unreacha
 from penstock.pipeline.job import lease as lease_module
 from penstock.pipeline.job.lease import leased
 from penstock.pipeline.spark.file_system import FileSystem, LocalFileSystem, open_file_system
-from penstock.pipeline.spark.hadoop import HadoopFileSystem
+from penstock.pipeline.spark.hadoop import HadoopFileSystem, hadoop_error
 
 if TYPE_CHECKING:
     from mini_cluster import MiniCluster
@@ -89,6 +89,43 @@ def test_a_lease_on_every_file_system(files: FileSystem, monkeypatch: pytest.Mon
 
 def test_a_local_path_does_not_become_one_of_the_default_file_system(tmp_path: Path) -> None:
     assert LocalFileSystem(tmp_path).url("x") == f"file://{tmp_path}/x"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            "java.io.IOException: DestHost:destPort localhost:8020 , LocalHost:localPort driver/127.0.0.1:0. "
+            "Failed on local exception: java.io.IOException: "
+            "org.apache.hadoop.security.AccessControlException: "
+            "Client cannot authenticate via:[TOKEN, KERBEROS]",
+            "does not accept the credentials",
+        ),
+        (
+            "org.apache.hadoop.security.AccessControlException: SIMPLE authentication is not enabled.  "
+            "Available:[TOKEN, KERBEROS]",
+            "does not accept the credentials",
+        ),
+        (
+            "java.nio.file.AccessDeniedException: bucket: "
+            "org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials provided",
+            "does not accept the credentials",
+        ),
+        (
+            "org.apache.hadoop.security.AccessControlException: Permission denied: user=penstock, "
+            'access=WRITE, inode="/":hdfs:supergroup:drwxr-xr-x',
+            "may not use the checkpoint",
+        ),
+    ],
+    ids=["no-ticket", "no-kerberos", "no-key", "no-right"],
+)
+def test_who_is_not_logged_in_is_told_to_log_in(text: str, what: str) -> None:
+    """Hadoop has one exception for both, a missing login and a missing right."""
+    error = hadoop_error(text, "hdfs://localhost:8020/ck", "read")
+    assert isinstance(error, AccessDenied)
+    assert what in error.what
+    assert error.where == "hdfs://localhost:8020/ck"
+    assert ("log in" in (error.next or "")) == ("credentials" in what)
 
 
 @pytest.fixture

@@ -54,6 +54,13 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
         "start it, or wait until its NameNode has left safe mode, then run again",
     ),
     (
+        r"Client cannot authenticate via|KerberosAuthException|GSSException",
+        "the login of this job at the file system of the checkpoint has run out, or is refused",
+        "log in (kinit), or give Spark a principal and its keytab, with which it logs in again by itself "
+        "(spark.kerberos.principal, spark.kerberos.keytab); then run again: the checkpoint knows where to go "
+        "on",
+    ),
+    (
         r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using",
         _TAKEN_OVER,
         "end one of the two; a copy of a checkpoint cannot run beside the original",

@@ -17,7 +17,7 @@ from penstock.pipeline.spark.file_system import LARGEST_FILE, FileSystem, read_t
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PACKAGES", "HadoopFileSystem"]
+__all__ = ["PACKAGES", "HadoopFileSystem", "hadoop_error"]
 
 _FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_FILE_MANAGER: Final = "FileSystemBasedCheckpointFileManager"
@@ -150,21 +150,10 @@ class HadoopFileSystem(FileSystem):
         try:
             yield
         except (Py4JJavaError, PySparkException) as exc:
-            raise self._error(_java_text(exc), path, action) from exc
-
-    def _error(self, text: str, path: str, action: str) -> PenstockError:
-        why = text.partition("\n")[0]
-        if _NO_FILE_SYSTEM.search(text):
-            return self._unknown_scheme(why)
-        for pattern, kind, what, to_do in _CAUSES:
-            if pattern.search(text):
-                return kind(what, where=self.where(path), why=why, next=to_do)
-        return PipelineError(
-            f"the checkpoint cannot be {action}",
-            where=self.where(path),
-            why=why,
-            next="look at the file system with its own tools, or name another folder under checkpoint",
-        )
+            text = _java_text(exc)
+            if _NO_FILE_SYSTEM.search(text):
+                raise self._unknown_scheme(_first_line(text)) from exc
+            raise hadoop_error(text, self.where(path), action) from exc
 
     def _unknown_scheme(self, why: str) -> PipelineError:
         hadoop = str(self._jvm.org.apache.hadoop.util.VersionInfo.getVersion())
@@ -182,6 +171,7 @@ _NO_FILE_SYSTEM: Final = re.compile(
     r"No (?:Abstract)?FileSystem (?:for scheme|configured)|UnsupportedFileSystemException"
     r"|ClassNotFoundException: Class \S*FileSystem|NoClassDefFoundError"
 )
+_NOT_ACCEPTED: Final = "the file system of the checkpoint does not accept the credentials of this job"
 _CAUSES: Final[Sequence[tuple[re.Pattern[str], type[PenstockError], str, str]]] = (
     (
         re.compile("SafeModeException"),
@@ -196,16 +186,29 @@ _CAUSES: Final[Sequence[tuple[re.Pattern[str], type[PenstockError], str, str]]] 
         "correct the host under checkpoint, or give Spark the configuration that names it (HADOOP_CONF_DIR)",
     ),
     (
+        re.compile("SIMPLE authentication is not enabled"),
+        AccessDenied,
+        _NOT_ACCEPTED,
+        "let HADOOP_CONF_DIR name the configuration of that cluster, which says that it wants Kerberos; then "
+        "log in (kinit), or give Spark the principal and keytab: spark.kerberos.principal, "
+        "spark.kerberos.keytab",
+    ),
+    (
+        # Before the next row: Hadoop says both, no login and no right, by the same exceptions.
+        re.compile(
+            "Client cannot authenticate via|KerberosAuthException|GSSException|SaslException"
+            "|NoAuthWithAWSException|InvalidToken"
+        ),
+        AccessDenied,
+        _NOT_ACCEPTED,
+        "log in (kinit), or give Spark the principal and keytab (spark.kerberos.principal, "
+        "spark.kerberos.keytab) or the keys of the store",
+    ),
+    (
         re.compile("AccessControlException|AccessDeniedException|Permission denied"),
         AccessDenied,
         "the user of this job may not use the checkpoint",
         "give this user the right to read and write the folder, or name another one under checkpoint",
-    ),
-    (
-        re.compile("KerberosAuthException|GSSException|SaslException|NoAuthWithAWSException|InvalidToken"),
-        AccessDenied,
-        "the file system of the checkpoint does not accept the credentials of this job",
-        "log in (kinit), or give Spark the principal and keytab or the keys of the store",
     ),
     (
         re.compile(
@@ -218,6 +221,24 @@ _CAUSES: Final[Sequence[tuple[re.Pattern[str], type[PenstockError], str, str]]] 
         "start it, or correct the address under checkpoint",
     ),
 )
+
+
+def hadoop_error(text: str, where: str, action: str) -> PenstockError:
+    """Return the error for an exception of Java and its causes, a line each; `action`: what was tried."""
+    why = _first_line(text)
+    for pattern, kind, what, to_do in _CAUSES:
+        if pattern.search(text):
+            return kind(what, where=where, why=why, next=to_do)
+    return PipelineError(
+        f"the checkpoint cannot be {action}",
+        where=where,
+        why=why,
+        next="look at the file system with its own tools, or name another folder under checkpoint",
+    )
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 def _java_text(exc: Exception) -> str:
