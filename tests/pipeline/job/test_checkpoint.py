@@ -190,11 +190,24 @@ def test_the_position_is_that_of_the_last_batch_that_was_written(tmp_path: Path)
         "offsets/9": log + offsets(p0=20, p1=9),
         "commits/8": "v1\n{}",
         "commits/.8.crc": "",
+        "commits/9.tmp": "",
+        "offsets/10.a-b.tmp": "",
     }
     found = checkpoint(tmp_path, **files)
     assert found.position("t") == {0: 10, 1: 7}
     assert found.planned("t") == {0: 20, 1: 9}
     assert checkpoint(tmp_path / "other").planned("t") == {}
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "is_open"),
+    [((), (), False), ((0,), (), True), ((0,), (0,), False), ((0, 1), (0,), True), ((9, 10), (9, 10), False)],
+)
+def test_a_batch_is_open_until_it_is_committed(
+    planned: tuple[int, ...], committed: tuple[int, ...], is_open: bool, tmp_path: Path
+) -> None:
+    files = {f"offsets/{each}": "v1" for each in planned} | {f"commits/{each}": "v1" for each in committed}
+    assert checkpoint(tmp_path, **files).has_open_batch is is_open
 
 
 def test_without_a_written_batch_it_is_where_the_source_began(tmp_path: Path) -> None:
