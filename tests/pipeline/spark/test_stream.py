@@ -170,10 +170,10 @@ def test_what_spark_asks_for_is_what_the_planner_is_asked_for() -> None:
     assert [call.args[0] for call in names] == ["spark.job.description", "callSite.short"]
     assert found.planInputPartitions(begin, end) is planned
     assert len(context.setLocalProperty.call_args_list) == 2
-    assert found.planInputPartitions(end, found.latestOffset(end, None)) is not planned
     # The same begin with another end is another batch.
     longer = found.planInputPartitions(begin, found.deserializeOffset('{"t": {"0": 150}}'))
     assert [share for _, share in longer] == [range(150)]
+    assert found.planInputPartitions(end, found.latestOffset(end, None)) is not planned
     found.prepareForTriggerAvailableNow()
     assert planner.is_frozen
     assert not planner.closed
