@@ -50,6 +50,11 @@ def test_what_is_not_on_this_machine_is_to_be_mounted(
     told = json.loads(capsys.readouterr().out)
     assert (told["send"], told["mount"]) == ([], ["/mounted/word"])
     assert "--files" not in told["submit"]["Kubernetes"]
+    # Standalone clusters run no driver in Python; the settings of Kubernetes are to be filled in.
+    modes = {name: "--deploy-mode cluster" in line for name, line in told["submit"].items()}
+    assert modes == {"standalone": False, "YARN": True, "Kubernetes": True}
+    for setting in ("container.image=IMAGE", "file.upload.path=s3a://BUCKET/FOLDER"):
+        assert f"--conf spark.kubernetes.{setting}" in told["submit"]["Kubernetes"]
 
 
 @pytest.mark.parametrize(

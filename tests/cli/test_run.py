@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import tarfile
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,13 +20,13 @@ import pytest
 import penstock
 from penstock.cli import run
 from penstock.cli.app import main
-from penstock.cli.run_options import metrics_address, spark_settings
+from penstock.cli.run_options import job_options, metrics_address, spark_settings
 from penstock.cli.settings import Format, Settings, scope, use
 from penstock.embedded.private import make_folder
 from penstock.errors import ConfigError, PipelineError, UsageError
 from penstock.pipeline.compile import load_pipeline
-from penstock.pipeline.job import Planned, Progress, Totals
-from penstock.pipeline.spark import submission
+from penstock.pipeline.job import IDLE_SECONDS, MAX_BYTES_PER_TRIGGER, MAX_FAILURES, Planned, Progress, Totals
+from penstock.pipeline.spark import startup, submission
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,13 @@ operations:
         ("loop", ["--split"], "--split is for Spark"),
         ("loop", ["--conf", "spark.a=b"], "--conf is for Spark"),
         ("loop", ["--worker-python", "python3"], "--worker-python is for Spark"),
+        ("loop", ["--driver-memory", "2g"], "--driver-memory is for Spark"),
+        ("loop", ["--max-bytes", "5"], "--max-bytes is for Spark"),
+        ("loop", ["--max-tasks", "5"], "--max-tasks is for Spark"),
+        ("loop", ["--trigger", "PT1S"], "--trigger is for Spark"),
+        ("loop", ["--replay"], "--replay is for Spark"),
+        ("loop", ["--no-replay"], "--no-replay is for Spark"),
+        ("auto", ["--trigger", "soon"], "soon is no duration"),
         ("auto", ["--engine", "loop", "--package", "p.zip"], "--package is for Spark"),
         ("auto", ["--package", "job"], "job holds no application"),
         ("auto", ["--package", "asyncapi.yaml"], "asyncapi.yaml holds no application"),
@@ -185,6 +193,15 @@ def test_options_that_cannot_apply_are_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let SIGINT be handled: a shell that starts tests in the background lets them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_the_first_signal_asks_and_the_second_ends_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -275,6 +292,73 @@ def test_settings_of_the_command_line() -> None:
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "true",
     }
+
+
+NO_OPTIONS: dict[str, Any] = {
+    **dict.fromkeys(("idle", "max_failures", "engine", "group", "on_data_loss", "max_offsets", "max_bytes")),
+    **dict.fromkeys(("max_tasks", "trigger", "replay")),
+    **dict.fromkeys(("once", "until_idle", "at_least_once", "take_over", "fresh_checkpoint"), False),
+    "shadow": 0,
+    "broker_timeout": 60.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        ({}, "max_failures", MAX_FAILURES),
+        ({"max_failures": 0}, "max_failures", 0),  # no number is too much
+        ({"max_failures": 3}, "max_failures", 3),
+        ({}, "replay", None),  # the job refuses, and asks
+        ({"replay": False}, "replay", False),
+        ({"replay": True}, "replay", True),
+        ({}, "trigger", None),  # as the pipeline says
+        ({"trigger": "PT0S"}, "trigger", 0.0),
+        ({"trigger": "PT1M"}, "trigger", 60.0),
+        ({}, "until_idle", None),
+        ({"until_idle": True}, "until_idle", IDLE_SECONDS),
+        ({"until_idle": True, "idle": 9.0}, "until_idle", 9.0),
+        ({}, "exactly_once", True),
+        ({"at_least_once": True}, "exactly_once", False),
+        ({}, "max_bytes", MAX_BYTES_PER_TRIGGER),
+        ({"max_bytes": 7}, "max_bytes", 7),
+    ],
+)
+def test_what_the_job_is_told(given: dict[str, Any], name: str, value: object) -> None:
+    assert getattr(job_options({**NO_OPTIONS, **given}), name) == value
+
+
+OF_APPLICATION = {"spark.executorEnv.PYTHONPATH": "./penstock_application/python:/theirs"}
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "sent"),
+    [
+        ("local[*,4]", {}, False),
+        ("spark://host:7077", {}, True),
+        ("spark://host:7077", {"spark.executorEnv.PYTHONPATH": "/theirs"}, True),
+        ("yarn", OF_APPLICATION, False),
+    ],
+)
+def test_workers_get_penstock_once(
+    master: str, conf: dict[str, str], sent: bool, monkeypatch: pytest.MonkeyPatch, isolated_home: Path
+) -> None:
+    files: list[str] = []
+    monkeypatch.setattr(submission, "make_package", lambda _, path, config: SimpleNamespace(path=path))
+    context = SimpleNamespace(master=master, getConf=lambda: conf, addPyFile=files.append)
+    pipeline: Any = None
+    with run._Cluster({}, None).equipped(SimpleNamespace(sparkContext=context), pipeline):  # type: ignore[arg-type]
+        assert [Path(file).name for file in files] == (["penstock-package.zip"] if sent else [])
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_only_a_java_that_has_ended_need_not_be_stopped(ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop() -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(startup, "java_has_ended", lambda seconds: ended and seconds > 0)
+    with nullcontext() if ended else pytest.raises(ConnectionRefusedError):
+        run._stop_spark(SimpleNamespace(stop=stop))  # type: ignore[arg-type]
 
 
 def test_a_package_of_another_version_of_the_functions_is_refused(

@@ -325,8 +325,10 @@ def refuse_idle_words(engine: str, given: Mapping[str, Any]) -> None:
     """Refuse options that have no meaning for an engine, instead of doing without them."""
     if engine == EngineName.LOOP:
         for name in _OF_SPARK:
-            if given[name] is not None and given[name] is not False and given[name] != []:
-                word = f"--{name.replace('_', '-')}"
+            value = given[name]
+            # Of all switches only `--replay` has a form that says no.
+            if value is not None and value != [] and (value is not False or name == "replay"):
+                word = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
                 raise UsageError(f"{word} is for Spark, and the loop runs without", next=f"leave {word} out")
     elif given["take_over"]:
         raise UsageError(

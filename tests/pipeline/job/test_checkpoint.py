@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import CheckpointMismatch, MachineError, PipelineError
+from penstock.pipeline.assembly import sources_of
+from penstock.pipeline.compile import check_pipeline
 from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.fingerprint import (
     Fingerprint,
@@ -21,6 +23,7 @@ from penstock.pipeline.job.fingerprint import (
 )
 from penstock.pipeline.spark.file_system import LocalFileSystem
 
+SHOP = Path(__file__).parents[3] / "examples" / "shop"
 OLD = Fingerprint(
     topic="orders",
     cluster_id="c1",
@@ -115,6 +118,37 @@ def test_a_gateway_that_has_got_an_id_of_its_own_is_the_same_cluster() -> None:
     assert changes(OLD, replace(OLD, cluster_id="penstock")) == ()
 
 
+def hash_of(folder: Path = SHOP, **more: str) -> str:
+    """Return the hash of a route of the shop."""
+    route = {
+        "receive": "onOrderPlaced",
+        "send": "publishLargeOrder",
+        "delivery": {"deadLetterSink": "deadOrders"},
+    }
+    text = json.dumps({"routes": {"r": {**route, **more}}})
+    pipeline = check_pipeline(folder / "pipeline.yaml", raw=text.encode()).pipeline
+    assert pipeline is not None
+    (source,) = sources_of(pipeline)
+    return Fingerprint.of(source, cluster_id=None, topic_id=None, partitions=1).routes["r"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"where": "type = 'x'"}, {"sql": "type = 'x'"}, {"send": "deadOrders"}, {"apply": "functions:enrich"}],
+)
+def test_every_part_of_a_route_that_decides_about_its_output_is_in_its_hash(more: dict[str, str]) -> None:
+    assert hash_of() == hash_of()
+    assert hash_of(**more) != hash_of()
+
+
+def test_another_function_is_another_route(tmp_path: Path) -> None:
+    (tmp_path / "asyncapi.yaml").write_text((SHOP / "asyncapi.yaml").read_text())
+    (tmp_path / "functions.py").write_text(
+        "def one(event):\n    return event\n\n\ndef other(event):\n    return event\n"
+    )
+    assert hash_of(tmp_path, apply="functions:one") != hash_of(tmp_path, apply="functions:other")
+
+
 def test_an_operation_that_is_read_from_another_topic_is_refused() -> None:
     (change,) = moved(OLD, {"onOrder", "onPayment"}, "orders.v2")
     assert change.fatal
@@ -190,11 +224,24 @@ def test_the_position_is_that_of_the_last_batch_that_was_written(tmp_path: Path)
         "offsets/9": log + offsets(p0=20, p1=9),
         "commits/8": "v1\n{}",
         "commits/.8.crc": "",
+        "commits/9.tmp": "",
+        "offsets/10.a-b.tmp": "",
     }
     found = checkpoint(tmp_path, **files)
     assert found.position("t") == {0: 10, 1: 7}
     assert found.planned("t") == {0: 20, 1: 9}
     assert checkpoint(tmp_path / "other").planned("t") == {}
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "is_open"),
+    [((), (), False), ((0,), (), True), ((0,), (0,), False), ((0, 1), (0,), True), ((9, 10), (9, 10), False)],
+)
+def test_a_batch_is_open_until_it_is_committed(
+    planned: tuple[int, ...], committed: tuple[int, ...], is_open: bool, tmp_path: Path
+) -> None:
+    files = {f"offsets/{each}": "v1" for each in planned} | {f"commits/{each}": "v1" for each in committed}
+    assert checkpoint(tmp_path, **files).has_open_batch is is_open
 
 
 def test_without_a_written_batch_it_is_where_the_source_began(tmp_path: Path) -> None:

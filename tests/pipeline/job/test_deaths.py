@@ -47,6 +47,7 @@ LOST = (
             "spark.executor.memoryOverhead",
         ),
         (LOST + "Command exited with code 137", "ended the container", "memoryOverhead"),
+        (LOST + "Command exited with code 143", "ended the container", "memoryOverhead"),
         (LOST + "Executor heartbeat timed out after 124587 ms", "executors were lost", "log of the executor"),
         (
             "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",

@@ -96,3 +96,17 @@ def test_the_end_of_an_outage_is_told_after_the_lag_that_it_left() -> None:
     until(lambda: bool(reasons))
     monitor.close()
     assert reasons[0] is not None
+
+
+def test_a_cluster_that_has_just_told_the_end_of_a_topic_is_not_asked_again() -> None:
+    client: Any = Client()
+    ends: list[dict[int, int] | None] = [{0: 7}]
+    lags: list[int] = []
+    monitor = LagMonitor(client, "t", {0: 4}, lags.append, period=0.002, known=lambda: ends[0])
+    monitor.start()
+    until(lambda: len(lags) > 3)
+    assert (set(lags), client.asked) == ({3}, 0)
+    ends[0] = None
+    until(lambda: lags[-1] == 6)
+    monitor.close()
+    assert client.asked

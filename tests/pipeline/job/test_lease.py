@@ -15,12 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 
 from penstock.errors import JobFailed, MachineError, PenstockError, Refused, Unreachable
 from penstock.pipeline.job import lease as module
 from penstock.pipeline.job.lease import leased, until_reachable
 from penstock.pipeline.spark import file_system
 from penstock.pipeline.spark.file_system import LocalFileSystem
+
+RENEW_SECONDS, LEASE_SECONDS = module.RENEW_SECONDS, module.LEASE_SECONDS
+
+
+def test_a_lease_outlives_two_renewals_that_fail() -> None:
+    assert LEASE_SECONDS > 3 * RENEW_SECONDS
 
 
 class Shared(LocalFileSystem):
@@ -123,6 +130,56 @@ def test_a_lease_that_is_not_renewed_is_waited_for_and_runs_out(tmp_path: Path) 
     with leased(Shared(tmp_path), notes.append) as lease:
         assert lease.epoch == 5
     assert ["process 7 on elsewhere" in note for note in notes] == [True]
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_lease_that_is_waited_for_may_be_given_back_or_renewed_meanwhile(
+    released: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEASE_SECONDS", 60.0)
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.01)
+    abandoned(tmp_path, seconds_ago=1.0)
+
+    def write(note: str) -> None:
+        path = tmp_path / ".writer" / "4"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "released": released}))
+
+    if released:
+        with leased(Shared(tmp_path), write) as lease:
+            assert lease.epoch == 5
+    else:
+        with pytest.raises(Refused, match="another job"), leased(Shared(tmp_path), write):
+            pass
+
+
+def test_an_epoch_that_its_successor_removes_just_now_is_not_followed(tmp_path: Path) -> None:
+    class Vanishing(Shared):
+        def modified(self, path: str) -> float | None:
+            return None if path.endswith("/4") else super().modified(path)
+
+    abandoned(tmp_path, seconds_ago=3600.0)
+    with pytest.raises(Refused, match="another job"), leased(Vanishing(tmp_path)):
+        pass
+
+
+def test_an_error_of_java_does_not_end_the_renewal(tmp_path: Path) -> None:
+    class Failing(Shared):
+        left = 3
+
+        def write(self, path: str, text: str) -> None:
+            if self.left:
+                self.left -= 1
+                raise Py4JError("an error of Java")
+            super().write(path, text)
+
+    files = Failing(tmp_path)
+    with leased(files) as lease:
+        before = files.modified(f".writer/{lease.epoch}")
+        end = time.monotonic() + 30
+        while files.modified(f".writer/{lease.epoch}") == before:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        lease.require()
 
 
 def test_a_lease_that_ran_out_long_ago_is_not_waited_for(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from penstock.config import Secret, load
+from penstock.config import MASK, Secret, Security, load
 from penstock.config.secret import Reference
+from penstock.contract.credentials import Connection
 from penstock.errors import ClusterError, ConfigError, JobFailed, PenstockError, PortTaken, UsageError
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline, check_pipeline
@@ -284,6 +285,37 @@ def test_no_password_is_in_a_failure(source: Source) -> None:
     assert PASSWORD not in str(found)
 
 
+def connected(**security: Any) -> Any:
+    """A connection with these credentials, as a context gives it."""
+    return Connection(address="k:1", tls=True, mechanism="PLAIN", security=Security(username="u", **security))
+
+
+def test_no_token_is_in_a_failure() -> None:
+    token = "eyJhbGciOi.token-7"
+    connections = {"pulsar": connected(token=Secret(token)), "kafka": connected(password=Secret(""))}
+    found = failure(RuntimeError(f"the broker refuses token:{token} of u"), "s", connections)
+    assert found.why == f"the broker refuses token:{MASK} of u"
+
+
+def test_a_failure_is_short() -> None:
+    found = failure(RuntimeError("\n".join(f"line {number}" for number in range(10_000))), "s", {})
+    assert len(found.why or "") == 2000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "org.apache.hadoop.hdfs.server.namenode.SafeModeException: Cannot create file /ck/offsets/7",
+        "Call From host/127.0.0.1 to namenode:8020 failed on connection exception",
+        "File /ck/offsets/.7 could only be written to 0 of the 1 minReplication nodes",
+        "org.apache.kafka.common.errors.TimeoutException: Expiring 3 record(s)",
+    ],
+)
+def test_a_store_or_a_cluster_that_is_away_is_waited_for(text: str) -> None:
+    assert is_away(failure(RuntimeError(text), "s", {}), {})
+    assert not is_away(failure(RuntimeError("something else"), "s", {}), {})
+
+
 def batch(**counts: int) -> Progress:
     return Progress(source="s", batch=1, counts=counts, seconds=0.3, lag=7)
 
@@ -345,6 +377,34 @@ def test_what_spark_tells_of_a_batch(latest: dict[str, Any] | None, lag: int) ->
     (progress,) = heard
     assert (progress.batch, progress.lag, progress.seconds, progress.end) == (7, lag, 1.5, {0: 10})
     assert (progress.start, progress.records, progress.counts["n_in"]) == ({}, 10, 3)
+
+
+def test_a_batch_without_rows_has_counted_nothing() -> None:
+    """A sum over no rows is null."""
+    event = json.loads(told_by_spark(None).json())
+    heard: list[Progress] = []
+    made = listener({"s": ("t", {})}, heard.append, lambda run: None)
+    event["progress"]["observedMetrics"]["s"] = {**dict.fromkeys(COUNTERS), "n_lost": None, "n_own": None}
+    made.onQueryProgress(SimpleNamespace(json=lambda: json.dumps(event)))
+    (progress,) = heard
+    assert progress.counts == dict.fromkeys(COUNTERS, 0)
+    # Spark reports a batch without metrics where there was nothing to do.
+    event["progress"]["observedMetrics"] = {}
+    made.onQueryProgress(SimpleNamespace(json=lambda: json.dumps(event)))
+    event["progress"]["name"] = "of somebody else"
+    made.onQueryProgress(SimpleNamespace(json=lambda: json.dumps(event)))
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize(("metrics", "lost"), [({}, None), ({"n_lost": 4}, 4), ({"n_lost": None}, 0)])
+def test_whether_an_engine_counts_what_is_lost_is_known(metrics: dict[str, Any], lost: int | None) -> None:
+    event = json.loads(told_by_spark(None).json())
+    event["progress"]["observedMetrics"]["s"] |= metrics
+    heard: list[Progress] = []
+    made = listener({"s": ("t", {})}, heard.append, lambda run: None)
+    made.onQueryProgress(SimpleNamespace(json=lambda: json.dumps(event)))
+    assert [each.lost for each in heard] == [lost]
+    assert "n_lost" not in heard[0].counts
 
 
 def query_that_says(message: str, data: bool = False) -> Any:
@@ -424,6 +484,13 @@ def test_a_planner_is_released_when_a_query_is_asked_to_end() -> None:
             [3, 4],
         ),
         ({"spark.dynamicAllocation.enabled": "true", "spark.executor.cores": "2"}, [200, 200]),
+        (
+            {
+                "spark.dynamicAllocation.enabled": "true",
+                "spark.dynamicAllocation.maxExecutors": str(2**31 - 1),
+            },
+            [100, 100],
+        ),
     ],
 )
 def test_slots_are_asked_for_anew_and_settings_once(settings: dict[str, str], counts: list[int]) -> None:

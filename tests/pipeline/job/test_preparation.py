@@ -173,6 +173,8 @@ class OneSource:
     def __init__(self, files: TwoSteps, monkeypatch: pytest.MonkeyPatch) -> None:
         self.files = files
         self.partitions = 1
+        self.earliest = 0
+        self.policy = "stop"
         self.work: Told | None = Told()
         monkeypatch.setattr(preparation, "delivery_of", lambda _: None)
         monkeypatch.setattr(preparation, "beyond_end", lambda *_: ())
@@ -184,14 +186,19 @@ class OneSource:
     def prepare(self, **options: Any) -> Any:
         offsets = dict.fromkeys(range(self.partitions), 0)
         found = SimpleNamespace(
-            cluster_id="c", topic_id=None, earliest=offsets, latest=offsets, created={}, limits={}
+            cluster_id="c",
+            topic_id=None,
+            earliest=dict.fromkeys(offsets, self.earliest),
+            latest=offsets,
+            created={},
+            limits={},
         )
         checked: Any = SimpleNamespace(
             source=SOURCE,
             stage=None,
             schemas=None,
             survey=found,
-            on_data_loss="stop",
+            on_data_loss=self.policy,
             group=None,
             work=self.work,
             notes=(),
@@ -254,6 +261,76 @@ def test_without_a_fingerprint_a_checkpoint_is_used_where_nothing_is_promised(
     found = one_source.prepare()
     assert found.query.begin == ({0: 10} if closed else {0: 0, 1: 0})
     assert len(found.notes) == (not closed)
+
+
+def test_a_checkpoint_that_fits_is_used_whatever_is_allowed(one_source: OneSource) -> None:
+    name = one_source.prepare().query.name
+    found = one_source.prepare(fresh_checkpoint=True)
+    assert (found.query.name, found.notes) == (name, ())
+    assert one_source.files.list("") == ["in", "in.json"]
+
+
+def test_records_that_are_gone_are_counted_by_the_engine_that_can(one_source: OneSource) -> None:
+    one_source.earliest = 4
+    with pytest.raises(JobFailed, match="4 records of in were deleted"):
+        one_source.prepare()
+    one_source.policy = "continue"
+    assert one_source.prepare().lost == 0  # fused counts them itself
+    one_source.work = None
+    assert one_source.prepare(engine="columns").lost == 4
+
+
+@pytest.mark.parametrize(
+    ("committed", "marks", "position"),
+    [
+        (True, {0: 5}, {0: 10}),  # the mark of an earlier batch
+        (True, {0: 17}, {0: 17}),
+        (True, {}, {0: 10}),
+        (False, {0: 3}, {0: 3, 1: 2}),
+        (False, {}, {0: 1, 1: 2}),
+    ],
+)
+def test_a_source_goes_on_behind_both_its_checkpoint_and_its_marks(
+    committed: bool, marks: dict[int, int], position: dict[int, int], tmp_path: Path
+) -> None:
+    files = LocalFileSystem(tmp_path)
+    if committed:
+        files.write("in/offsets/0", LOG + '{"in":{"0":10}}')
+        files.write("in/commits/0", "v1\n{}")
+    clusters: Any = SimpleNamespace(client=lambda *_: SimpleNamespace(committed=lambda *_: marks))
+    checkpoint = preparation.Checkpoint(files=files, name="in")
+    query = preparation.Query("q", {0: 1, 1: 2})
+    assert preparation._position(SOURCE, checkpoint, query, clusters) == position
+
+
+@pytest.mark.parametrize(
+    ("name", "exists", "fresh", "left"),
+    [
+        ("before", True, False, None),
+        ("before", True, True, ["before.old-1"]),
+        ("before", False, False, ["before.json"]),  # a job that never began: nothing is lost
+        ("now", True, False, ["now", "now.json"]),  # its topic is compared by its own rule
+    ],
+)
+def test_a_checkpoint_of_an_operation_that_has_moved_is_not_forgotten(
+    name: str, exists: bool, fresh: bool, left: list[str] | None, tmp_path: Path
+) -> None:
+    files = LocalFileSystem(tmp_path)
+    old = Fingerprint(
+        topic="t1", cluster_id=None, topic_id=None, partitions=1, operations=("onIn",), routes={}
+    )
+    write_fingerprint(files, f"{name}.json", old)
+    if exists:
+        files.write(f"{name}/metadata", "{}")
+    route = SimpleNamespace(receive=SimpleNamespace(id="onIn"))
+    source: Any = SimpleNamespace(name="now", topic="t2", routes=(route,))
+    options = JobOptions(fresh_checkpoint=fresh)
+    if left is None:
+        with pytest.raises(CheckpointMismatch, match="belongs to something else"):
+            preparation._leave_none_behind([source], files, options)
+    else:
+        preparation._leave_none_behind([source], files, options)
+        assert files.list("") == left
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,31 @@ def test_pauses_between_failures_grow_and_are_bounded() -> None:
     assert made.next_start("s", JobFailed("x"), others_go_on=True) == 1
 
 
+def test_a_cluster_that_stays_away_is_told_again_after_a_while() -> None:
+    now, notes = 1.0, list[str]()
+    made = restarts.Restarts(notes.append, max_failures=2, has_end=False, clock=lambda: now)
+    away = restarts.AwayFailure("kafka is away")
+    told = []
+    for now in (1.0, 6.0, restarts.REMIND_SECONDS, restarts.REMIND_SECONDS + 2.0, 1e6):  # noqa: B007
+        assert made.next_start("s", away, others_go_on=False) == restarts.AWAY_PAUSE
+        told.append(len(notes))
+    assert told == [1, 1, 1, 2, 3]
+    # Another reason is told at once.
+    made.next_start("s", restarts.AwayFailure("the registry is away"), others_go_on=False)
+    assert notes[-1] == "s: the registry is away; trying again until it does"
+
+
+def test_an_error_of_several_sources_has_the_reasons_of_all() -> None:
+    problems: dict[str, PipelineError] = {
+        "a": JobFailed("it stopped", why="no disk", next="run again"),
+        "b": JobFailed("it is away", next="start it"),
+        "c": JobFailed("it stopped", why="no memory", next="run again"),
+    }
+    found = restarts.combined(problems)
+    assert found.why == "a: it stopped: no disk\nb: it is away\nc: it stopped: no memory"
+    assert (found.where, found.next) == ("a, b, c", "run again; start it")
+
+
 # The trouble of one source
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 
 from penstock.pipeline.job import Progress, spark_metrics
 from penstock.pipeline.job.spark_metrics import SparkMetrics
@@ -92,3 +93,22 @@ def test_sources_whose_names_differ_in_a_point_are_two(together: bool) -> None:
     jobs[0].batch(read("a.b", 3))
     jobs[1].batch(read("a_b", 4))
     assert spark.shown() == {"penstock.a_b.in": 3, "penstock.a_b_2.in": 4}
+
+
+@pytest.mark.parametrize("error", [Py4JError("gone"), ConnectionRefusedError(111, "Connection refused")])
+def test_a_java_that_is_gone_is_not_told_by_the_metrics(error: Exception) -> None:
+    def add(value: int) -> None:
+        raise error
+
+    made = job(Spark(), "a")
+    for accumulator in made._accumulators["a"].values():
+        accumulator.add = add
+    made.batch(read("a", 3))
+    made.lost("a", 1)
+
+
+def test_everything_that_is_counted_is_shown() -> None:
+    spark, counts = Spark(), {"n_in": 9, "n_out": 4, "n_dead": 3, "n_unmatched": 2, "n_expired": 1}
+    job(spark, "a").batch(Progress(source="a", batch=1, counts=counts, seconds=0.1, lag=0, lost=0))
+    expected = {"in": 9, "out": 4, "dead": 3, "unmatched": 2}
+    assert spark.shown() == {f"penstock.a.{name}": count for name, count in expected.items()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import AccessDenied, PenstockError, PipelineError, Unreachable
+from penstock.errors import AccessDenied, MachineError, PenstockError, PipelineError, Unreachable
 from penstock.pipeline.job import lease as lease_module
 from penstock.pipeline.job.lease import leased
 from penstock.pipeline.spark.file_system import FileSystem, LocalFileSystem, open_file_system
@@ -62,6 +62,43 @@ def test_a_file_that_is_no_text_is_a_value_error(files: FileSystem, monkeypatch:
         monkeypatch.setattr(f"penstock.pipeline.spark.{module}.LARGEST_FILE", 1999)
     with pytest.raises(ValueError, match="too large"):
         files.read("f")
+
+
+def test_a_file_of_the_largest_size_is_read(files: FileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("file_system", "hadoop"):
+        monkeypatch.setattr(f"penstock.pipeline.spark.{module}.LARGEST_FILE", 2000)
+    files.write("f", "x" * 2000)
+    assert files.read("f") == "x" * 2000
+
+
+def test_a_write_that_is_cut_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = LocalFileSystem(tmp_path)
+    files.write("f", "old")
+    write = Path.write_text
+
+    def cut(path: Path, text: str, **options: Any) -> int:
+        write(path, text[:2], **options)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", cut)
+    with pytest.raises(MachineError, match="cannot be written"):
+        files.write("f", "newer")
+    assert files.read("f") == "old"
+
+
+def test_a_mount_without_locks_leaves_it_to_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = LocalFileSystem(tmp_path)
+    assert files.has_locks
+
+    def refused(descriptor: int, operation: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with files.lock() as held:
+        assert held
+    assert not files.has_locks
 
 
 def test_of_many_that_create_a_file_one_succeeds(files: FileSystem) -> None:

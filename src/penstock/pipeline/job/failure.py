@@ -218,9 +218,11 @@ def java_ended(code: int | None) -> JobFailed:
 
 def _masked(text: str, connections: Mapping[str, Connection]) -> str:
     for connection in connections.values():
-        for value in (*options(connection, Client.SPARK_KAFKA).values(), connection.security.password):
-            if isinstance(value, Secret):
-                text = text.replace(value.reveal(), MASK)
+        given = options(connection, Client.SPARK_KAFKA).values()
+        for value in (*given, connection.security.password, connection.security.token):
+            # An empty text would be found between any two letters.
+            if isinstance(value, Secret) and (revealed := value.reveal()):
+                text = text.replace(revealed, MASK)
     return text
 
 

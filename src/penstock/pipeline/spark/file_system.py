@@ -204,8 +204,10 @@ class LocalFileSystem(FileSystem):
 def is_remote(location: str) -> bool:
     """Tell whether a checkpoint is reached by Spark alone.
 
-    >>> is_remote("hdfs://namenode:8020/ck"), is_remote("/var/ck"), is_remote("runs:today/ck")
-    (True, False, False)
+    >>> is_remote("hdfs://namenode:8020/ck"), is_remote("hdfs:/ck")
+    (True, True)
+    >>> is_remote("/var/ck"), is_remote("runs:today/ck")
+    (False, False)
     """
     return _SCHEME.match(location) is not None
 

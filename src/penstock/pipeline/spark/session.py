@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.embedded.artifacts import ensure
 from penstock.errors import MissingExtra, PipelineError, Refused, StartupError
 from penstock.pipeline.spark import startup
+from penstock.pipeline.spark.file_system import is_remote
 from penstock.pipeline.spark.startup import is_local, is_submitted
 
 if TYPE_CHECKING:
@@ -314,7 +315,7 @@ def query_session(spark: SparkSession, checkpoint: str) -> SparkSession:
     given = _copy_settings(spark, own)
     for key, (value, _) in QUERY_SETTINGS.items():
         own.conf.set(key, value)
-    if "://" not in checkpoint and not conf.contains(_FILE_MANAGER) and _FILE_MANAGER not in given:
+    if not is_remote(checkpoint) and not conf.contains(_FILE_MANAGER) and _FILE_MANAGER not in given:
         own.conf.set(_FILE_MANAGER, _WITHOUT_PROCESSES)
     default, ours = ADDED_PATTERNS[_SHOWN_OPTIONS]
     pattern = given.get(_SHOWN_OPTIONS, default)
