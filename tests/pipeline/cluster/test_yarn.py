@@ -35,7 +35,8 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(580)]
 SPARK = Path(pyspark.__file__).parent
 QUICK_JAVA = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 ORDERS = 600
-ATTEMPT = re.compile(r"container_\d+_\d+_(\d+)_000001")
+DRIVER = re.compile(r"container_(\d+_\d+)_(\d+)_000001")
+"""An application and one of its attempts."""
 """The first container of each attempt is the driver's."""
 
 
@@ -159,6 +160,11 @@ def logs(project: Path, yarn: MiniCluster) -> str:
     return "\n".join(f"== {file}\n{file.read_text(errors='replace')[-3000:]}" for file in files)
 
 
+def drivers(yarn: MiniCluster) -> set[tuple[str, str]]:
+    """Name the applications that this YARN has run so far, each with each of its attempts."""
+    return set(DRIVER.findall("\n".join(str(path) for path in yarn.folder.rglob("container_*_000001"))))
+
+
 @pytest.mark.parametrize(
     ("killed", "executors"),
     [
@@ -170,7 +176,7 @@ def logs(project: Path, yarn: MiniCluster) -> str:
 def test_a_container_that_is_killed_loses_nothing_and_repeats_nothing(
     killed: str, executors: int, kafka: Kafka, project: Path, yarn: MiniCluster, prefix: str
 ) -> None:
-    options = kafka.client_options()
+    options, before = kafka.client_options(), drivers(yarn)
     publish(options, (order(number, f"{prefix}-in") for number in range(ORDERS // 2)))
     words = ("--until-idle", "--idle", "5", "--max-offsets", "100")
     submit = submitted(project, yarn, executors, *words)
@@ -192,8 +198,9 @@ def test_a_container_that_is_killed_loses_nothing_and_repeats_nothing(
         submit.wait(30)
     found = [KafkaBinding().decode(record).id for record in scan(options, f"{prefix}-out")]
     assert sorted(map(int, found)) == list(range(ORDERS))
-    attempts = set(ATTEMPT.findall("\n".join(str(path) for path in yarn.folder.rglob("container_*_000001"))))
-    assert (len(attempts) > 1) == (killed == "ApplicationMaster")
+    attempts = drivers(yarn) - before
+    assert len({application for application, _ in attempts}) == 1
+    assert len(attempts) == (2 if killed == "ApplicationMaster" else 1)
 
 
 @pytest.fixture

@@ -45,6 +45,11 @@ def numbers(shop: Any) -> list[int]:
     return [int(str(each).removeprefix("e-")) for each in found]
 
 
+def told(exc: Exception) -> str:
+    """Give what an error says, with its reason."""
+    return f"{exc!r}: {getattr(exc, 'why', '')}"
+
+
 class Notes(Watcher):
     """What a job notes, and something to do after each batch."""
 
@@ -64,7 +69,10 @@ class Notes(Watcher):
     def until(self, text: str, seconds: float = 90.0) -> None:
         end = time.monotonic() + seconds
         while not any(text in note for note in self.notes):
-            assert time.monotonic() < end and not self.failed, (self.notes, self.failed)
+            assert time.monotonic() < end and not self.failed, (
+                self.notes,
+                [told(each) for each in self.failed],
+            )
             time.sleep(0.05)
 
 
