@@ -308,12 +308,30 @@ def test_a_failure_is_short() -> None:
         "org.apache.hadoop.hdfs.server.namenode.SafeModeException: Cannot create file /ck/offsets/7",
         "Call From host/127.0.0.1 to namenode:8020 failed on connection exception",
         "File /ck/offsets/.7 could only be written to 0 of the 1 minReplication nodes",
+        'End of File Exception between local host is: "a/1.2.3.4"; destination host is: "b":8020; '
+        ": java.io.EOFException",
+        "DestHost:destPort b:8020 , LocalHost:localPort a/1.2.3.4:0. Failed on local exception: "
+        "java.io.IOException: Connection reset by peer",
+        "No Route to Host from a/1.2.3.4 to b:8020 failed on socket timeout exception",
+        "org.apache.hadoop.ipc.StandbyException: Operation category WRITE is not supported in state standby",
+        "All datanodes [DatanodeInfoWithStorage[1.2.3.4:9866,DS-1,DISK]] are bad. Aborting...",
         "org.apache.kafka.common.errors.TimeoutException: Expiring 3 record(s)",
     ],
 )
 def test_a_store_or_a_cluster_that_is_away_is_waited_for(text: str) -> None:
     assert is_away(failure(RuntimeError(text), "s", {}), {})
     assert not is_away(failure(RuntimeError("something else"), "s", {}), {})
+
+
+def test_a_login_that_has_run_out_is_no_store_that_is_away() -> None:
+    text = (
+        "DestHost:destPort b:8020 , LocalHost:localPort a/1.2.3.4:0. Failed on local exception: "
+        "java.io.IOException: org.apache.hadoop.security.AccessControlException: "
+        "Client cannot authenticate via:[TOKEN, KERBEROS]"
+    )
+    failed = failure(RuntimeError(text), "s", {})
+    assert "log in" in (failed.next or "")
+    assert not is_away(failed, {})
 
 
 def batch(**counts: int) -> Progress:

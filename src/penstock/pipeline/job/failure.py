@@ -48,17 +48,19 @@ _FENCED: Final = "another job took over this checkpoint's transactions"
 
 _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     (
-        r"SafeModeException|[Nn]ame ?[Nn]ode is in safe mode|Call From \S+ to \S+ failed on"
-        r"|could only be written to 0 of",
-        _STORE_AWAY,
-        "start it, or wait until its NameNode has left safe mode, then run again",
-    ),
-    (
+        # Before what is said of any call that fails: Hadoop wraps a refused login as it does a lost connection.
         r"Client cannot authenticate via|KerberosAuthException|GSSException",
         "the login of this job at the file system of the checkpoint has run out, or is refused",
         "log in (kinit), or give Spark a principal and its keytab, with which it logs in again by itself "
         "(spark.kerberos.principal, spark.kerberos.keytab); then run again: the checkpoint knows where to go "
         "on",
+    ),
+    (
+        r"SafeModeException|[Nn]ame ?[Nn]ode is in safe mode|could only be written to 0 of|All datanodes .* are bad"
+        r"|Call From \S+ to \S+ failed on|End of File Exception between local host|Failed on local exception"
+        r"|No Route to Host from|StandbyException",
+        _STORE_AWAY,
+        "start it, or wait until its NameNode has left safe mode, then run again",
     ),
     (
         r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using",
