@@ -48,7 +48,7 @@ _FENCED: Final = "another job took over this checkpoint's transactions"
 
 _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     (
-        # Before what is said of any call that fails: Hadoop wraps a refused login as it does a lost connection.
+        # Before what is said of any call that fails: Hadoop wraps a refused login as a lost connection.
         r"Client cannot authenticate via|KerberosAuthException|GSSException",
         "the login of this job at the file system of the checkpoint has run out, or is refused",
         "log in (kinit), or give Spark a principal and its keytab, with which it logs in again by itself "
@@ -56,9 +56,9 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
         "on",
     ),
     (
-        r"SafeModeException|[Nn]ame ?[Nn]ode is in safe mode|could only be written to 0 of|All datanodes .* are bad"
-        r"|Call From \S+ to \S+ failed on|End of File Exception between local host|Failed on local exception"
-        r"|No Route to Host from|StandbyException",
+        r"SafeModeException|[Nn]ame ?[Nn]ode is in safe mode|could only be written to 0 of"
+        r"|All datanodes .{0,300} are bad|StandbyException|No Route to Host from|Failed on local exception"
+        r"|Call From \S+ to \S+ failed on|End of File Exception between local host",
         _STORE_AWAY,
         "start it, or wait until its NameNode has left safe mode, then run again",
     ),
