@@ -141,6 +141,7 @@ def test_a_java_that_is_killed_is_told(project: Make) -> None:
 
 @pytest.mark.server
 @pytest.mark.slow
+@pytest.mark.soak  # in CI: test_exactly_once
 @pytest.mark.timeout(400)
 def test_a_python_worker_that_is_killed_costs_nothing(project: Make) -> None:
     shop = project().create(partitions=2).write()

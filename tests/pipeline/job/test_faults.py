@@ -260,7 +260,9 @@ def test_a_job_goes_on_when_its_broker_was_away_for_longer_than_it_waits(
     assert "no answer for" in told[0] or "did not answer in time" in told[0]
 
 
-@pytest.mark.parametrize("engine", [pytest.param("columns", marks=pytest.mark.soak), "fused", "loop"])
+@pytest.mark.parametrize(
+    "engine", ["loop", *(pytest.param(each, marks=pytest.mark.soak) for each in ("fused", "columns"))]
+)
 def test_a_job_that_is_asked_to_end_while_its_broker_is_away_ends_soon(
     project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str
 ) -> None:
