@@ -104,7 +104,6 @@ def test_a_stack_records_only_if_it_is_asked_to() -> None:
 
 
 @pytest.mark.server
-@pytest.mark.soak  # in CI: the demo
 def test_a_server_that_has_recorded_starts_from_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
