@@ -624,6 +624,30 @@ def test_a_deleted_group_that_commits_again_keeps_its_subscription() -> None:
     run(work)
 
 
+def test_who_takes_over_deletes_the_subscription_of_a_group_that_was_deleted_twice() -> None:
+    """The second time is on its way to the log when it is noted that the first one needs nothing any more."""
+
+    async def work(scene: Scene) -> None:
+        await scene.commit(15)
+        await scene.delete()
+        await scene.commit(20)
+        scene.log.waits = True
+        deleting = asyncio.create_task(scene.shard.delete(GROUP))
+        await asyncio.sleep(0)
+        syncing = asyncio.create_task(scene.sync())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        scene.log.waits = False
+        scene.log.store()
+        await asyncio.gather(deleting, syncing)
+        assert GROUP in scene.pulsar.cursors
+        await scene.killed_and_started()
+        await scene.sync()
+        assert scene.pulsar.cursors == {}
+
+    run(work)
+
+
 def test_a_group_that_commits_while_its_subscription_is_looked_for_keeps_it() -> None:
     async def work(scene: Scene) -> None:
         await scene.commit(15)

@@ -249,8 +249,16 @@ class GroupStore:
         await when_stored(self._set_commits({OffsetKey(group_id, *place): None for place in gone}))
 
     async def settle_cursors(self, cursors: Iterable[CursorId]) -> None:
-        """Note that these subscriptions need not be deleted any more."""
-        settled = [cursor for cursor in cursors if cursor in self.offsets.leftover]
+        """Note that these subscriptions need not be deleted any more; not while their offsets change.
+
+        With a tombstone that is on its way goes the word that the subscription must go once more. This note
+        would stand behind it in the log, and who takes over would not know of it.
+        """
+        settled = [
+            cursor
+            for cursor in cursors
+            if cursor in self.offsets.leftover and not self.offsets.is_storing(*cursor)
+        ]
         if not settled:
             return
         for cursor in settled:
