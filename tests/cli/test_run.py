@@ -297,7 +297,7 @@ def test_settings_of_the_command_line() -> None:
 NO_OPTIONS: dict[str, Any] = {
     **dict.fromkeys(("idle", "max_failures", "engine", "group", "on_data_loss", "max_offsets", "max_bytes")),
     **dict.fromkeys(("max_tasks", "trigger", "replay")),
-    **dict.fromkeys(("once", "until_idle", "at_least_once", "take_over", "fresh_checkpoint"), False),
+    **dict.fromkeys(("once", "until_idle", "at_least_once", "take_over", "fresh_checkpoint", "split"), False),
     "shadow": 0,
     "broker_timeout": 60.0,
 }
@@ -322,6 +322,7 @@ NO_OPTIONS: dict[str, Any] = {
         ({"at_least_once": True}, "exactly_once", False),
         ({}, "max_bytes", MAX_BYTES_PER_TRIGGER),
         ({"max_bytes": 7}, "max_bytes", 7),
+        ({"split": True}, "split", True),
     ],
 )
 def test_what_the_job_is_told(given: dict[str, Any], name: str, value: object) -> None:
