@@ -395,6 +395,15 @@ def test_the_parts_of_a_partition_do_not_take_the_marks_of_others_for_their_own(
         assert Bookmark(memory, "g").committed(TOPIC) == {}
 
 
+def test_a_part_is_done_as_a_whole_whatever_was_marked_before() -> None:
+    """The mark is of a run that did not cut; its counts are of another range."""
+    memory = Memory({0: list(range(20))})
+    Bookmark(memory, "g").commit({(TOPIC, 0): GroupOffset(5, "")})
+    part = Span(0, 0, 10, is_cut=True)
+    assert run_range(work(memory, exactly_once=False), part, memory)["n_in"] == 10  # type: ignore[arg-type]
+    assert {*memory.out, *memory.dead} == set(range(10))
+
+
 def test_records_that_are_gone_stop_a_range_or_are_counted() -> None:
     memory = Memory({0: list(range(20))}, begin=8)
     with pytest.raises(JobFailed, match="OffsetOutOfRange"):
