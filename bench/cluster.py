@@ -229,7 +229,7 @@ def idle(report: Report, broker: Broker, *, topics: int, most_share: float) -> N
         write_many(folder, broker.bootstrap, prefix, topics)
         errors = held.enter_context((folder / "told").open("wb"))
         job = subprocess.Popen(
-            [*PENSTOCK, "run", "--engine", "fused"],
+            [*PENSTOCK, "run", "--engine", "spark"],
             cwd=folder,
             stdout=errors,
             stderr=errors,
@@ -378,7 +378,7 @@ def rate(spark: Any, broker: Broker, count: int) -> None:
 
 
 def fused(spark: Any, broker: Broker, count: int) -> None:
-    """Run the fused engine over a topic of so many records, one a batch."""
+    """Run a job over a topic of so many records, one a batch."""
     with ExitStack() as held:
         source, target, dead = (held.enter_context(broker.topic(1)) for _ in range(3))
         folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
@@ -387,7 +387,7 @@ def fused(spark: Any, broker: Broker, count: int) -> None:
             producer.produce(source, b"{}", b"k", headers=headers_of(number))
         producer.flush(30)
         pipeline = write_pipeline(folder, broker.bootstrap, source, target, dead)
-        with Job(pipeline, JobOptions(once=True, engine="fused", max_offsets=1)) as job:
+        with Job(pipeline, JobOptions(once=True, max_offsets=1)) as job:
             job.prepare()
             job.run(spark)
             (totals,) = job.totals.values()
@@ -468,7 +468,7 @@ def _daemon(held: ExitStack, log: Path, name: str, ready: str, *words: str) -> N
 def _side(master: str) -> Iterator[Callable[[str, str, int], float]]:
     """Start a driver of its own; give what measures one round in it, in records a second."""
     command = [sys.executable, __file__, "--driver", master]
-    environment = {**_environment(), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**_environment(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     driver = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
     )
@@ -501,7 +501,7 @@ def drive(master: str) -> None:
         broker = Broker(bootstrap)
         with broker.topic() as target, broker.topic(1) as dead, tempfile.TemporaryDirectory() as folder:
             pipeline = write_pipeline(Path(folder), bootstrap, source, target, dead)
-            with Job(pipeline, JobOptions(once=True, engine="fused", max_offsets=count)) as job:
+            with Job(pipeline, JobOptions(once=True, max_offsets=count)) as job:
                 job.prepare()
                 began = time.perf_counter()
                 job.run(spark)
@@ -537,11 +537,14 @@ def main() -> None:
     ensure(["kafka", "spark"])
     compile_kernels()
     class_archive.prepare()
-    with Kafka() as kafka:
-        broker = Broker(kafka.bootstrap)
-        for name in chosen:
-            CASES[name](report, broker, kafka.pid or 0)
-    report.finish()
+    try:
+        with Kafka() as kafka:
+            broker = Broker(kafka.bootstrap)
+            for name in chosen:
+                CASES[name](report, broker, kafka.pid or 0)
+    finally:
+        # What was measured is worth printing, also if a later case fails.
+        report.finish()
 
 
 def _chosen() -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from penstock.gateway.mapping import KafkaBatch, batch_to_entry, entry_to_batch, to_kafka, to_pulsar
+from penstock.mapping import KafkaBatch, batch_to_entry, entry_to_batch, to_kafka, to_pulsar
 from penstock.wire.kafka import read_batches
 from penstock.wire.kafka.record_batch import HEAD_SIZE
 from penstock.wire.pulsar import Entry, read_entry, send_frame

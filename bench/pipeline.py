@@ -4,8 +4,7 @@ Binary CloudEvents with about 200 B of JSON from 4 partitions; filtered by type 
 subject set from the data, written in structured mode to one real Kafka on this machine. The sides take turns,
 the first round is thrown away, every figure is the median of the others. Penstock and passthrough run in one
 warm JVM and the whole query is counted; the others are processes of their own, counted from their first
-output on. Penstock stands there twice: with the engine that it chooses by itself, which is measured against
-the goals, and with the columns engine. CPU is user and system time of the process tree, without the broker's.
+output on. CPU is user and system time of the process tree, without the broker's.
 The RSS of the sides in the JVM is that of a JVM that has run them all; `penstock run` is also measured alone.
 Topics are deleted.
 """
@@ -150,7 +149,7 @@ class Broker:
             consumer.close()
 
 
-def headers_of(number: int) -> list[tuple[str, bytes]]:
+def headers_of(number: int, content_type: bytes = b"application/json") -> list[tuple[str, bytes]]:
     return [
         ("ce_specversion", b"1.0"),
         ("ce_id", b"order-%09d" % number),
@@ -158,7 +157,7 @@ def headers_of(number: int) -> list[tuple[str, bytes]]:
         ("ce_type", TYPE.encode()),
         ("ce_time", b"2026-11-16T02:%02d:%02d.%03dZ" % (number // 60 % 60, number % 60, number % 1000)),
         ("ce_traceparent", TRACE),
-        ("content-type", b"application/json"),
+        ("content-type", content_type),
     ]
 
 
@@ -172,7 +171,14 @@ def body_of(number: int) -> bytes:
     )
 
 
-def fill(bootstrap: str, topic: str, count: int) -> None:
+def fill(
+    bootstrap: str,
+    topic: str,
+    count: int,
+    *,
+    body: Callable[[int], bytes] = body_of,
+    content_type: bytes = b"application/json",
+) -> None:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -187,7 +193,11 @@ def fill(bootstrap: str, topic: str, count: int) -> None:
             try:
                 key = b"customer-%05d" % (number % 1000)
                 producer.produce(
-                    topic, body_of(number), key, partition=number % PARTITIONS, headers=headers_of(number)
+                    topic,
+                    body(number),
+                    key,
+                    partition=number % PARTITIONS,
+                    headers=headers_of(number, content_type),
                 )
                 break
             except BufferError:
@@ -281,14 +291,14 @@ class Spark:
             spent = cpu_of(self.jvm) - before
         return Round(self.count / wall, spent * 1e6 / self.count, max(seen))
 
-    def penstock(self, engine: str) -> Round:
+    def penstock(self) -> Round:
         with (
             self.broker.topic() as target,
             self.broker.topic(1) as dead,
             tempfile.TemporaryDirectory() as folder,
         ):
             pipeline = write_pipeline(Path(folder), self.broker.bootstrap, self.source, target, dead)
-            with Job(pipeline, JobOptions(once=True, engine=engine)) as job:
+            with Job(pipeline, JobOptions(once=True)) as job:
                 job.prepare()
                 found = self._timed(lambda: job.run(self.session))
                 (totals,) = job.totals.values()
@@ -551,8 +561,7 @@ class Bench:
 
     def throughput(self) -> None:
         sides: dict[str, Callable[[], Round]] = {
-            "penstock": lambda: self.spark.penstock("auto"),
-            "penstock, columns": lambda: self.spark.penstock("columns"),
+            "penstock": self.spark.penstock,
             "passthrough": self.spark.passthrough,
         }
         try:
@@ -621,31 +630,15 @@ class Bench:
             self.report.figure("rate against bytewax", ours / self._median("bytewax", "rate"))
 
     def latency(self) -> None:
-        """Send the trickle through micro-batches of both engines."""
-        quick = self.report.quick
-        for name, seconds, options, wanted in (
-            ("micro-batch", 6.0 if quick else 30.0, JobOptions(), 250.0),
-            ("micro-batch, columns", 6.0 if quick else 30.0, JobOptions(engine="columns"), 250.0),
-        ):
-            try:
-                taken = trickle(self.broker, self.spark.session, seconds, options)
-                cuts = statistics.quantiles(taken, n=100)
-            except (PenstockError, statistics.StatisticsError) as exc:
-                sys.stderr.write(f"{name}: {exc}\n")
-                self.report.row(f"{name}, {TRICKLE}/s", "refused", "", "", "", "", "")
-                continue
-            self.report.row(
-                f"{name}, {TRICKLE}/s",
-                f"p50 {cuts[49]:.0f} ms",
-                f"p99 {cuts[98]:.0f}",
-                "",
-                "",
-                "",
-                "exactly once" if options.engine is None else "at least once",
-            )
-            self.report.figure(f"{name} p50 ms", cuts[49])
-            self.report.figure(f"{name} p99 ms", cuts[98])
-            self.report.goal(f"{name}: p50 ms at {TRICKLE}/s", cuts[49], wanted, at_least=False)
+        """Send the trickle through micro-batches."""
+        name, seconds = "micro-batch", 6.0 if self.report.quick else 30.0
+        taken = trickle(self.broker, self.spark.session, seconds, JobOptions())
+        cuts = statistics.quantiles(taken, n=100)
+        shown = f"p50 {cuts[49]:.0f} ms", f"p99 {cuts[98]:.0f}"
+        self.report.row(f"{name}, {TRICKLE}/s", *shown, "", "", "", "exactly once")
+        self.report.figure(f"{name} p50 ms", cuts[49])
+        self.report.figure(f"{name} p99 ms", cuts[98])
+        self.report.goal(f"{name}: p50 ms at {TRICKLE}/s", cuts[49], 250.0, at_least=False)
 
     def start_up(self) -> None:
         seconds = first_output(self.broker, self.spark.source)

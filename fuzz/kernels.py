@@ -22,7 +22,7 @@ import numpy as np
 with atheris.instrument_imports(include=["penstock"]):
     from penstock.errors import WireError
     from penstock.events.jsontext import loads
-    from penstock.gateway.mapping import entry_to_batch, to_kafka, to_pulsar
+    from penstock.mapping import entry_to_batch, to_kafka, to_pulsar
     from penstock.pipeline.fused.bodies import Body
     from penstock.pipeline.fused.machine import Machine, Output
     from penstock.pipeline.fused.outbox import record_bytes
@@ -157,7 +157,7 @@ PROGRAM = program_of(STAGE)
 def written(output: Output) -> None:
     """Take what the routing kernel writes: records, and JSON where a route says so."""
     body = Body.whole(as_array(bytes(output.body.records)), output.body.count)
-    found = body.arrow(body.starts(), "out", output.partition).column("value").to_pylist()
+    found = [record.value for record in body.kafka_records(body.starts(), "out", output.partition)]
     for value in found if PROGRAM.targets[output.target] is OUT else ():
         assert value is None or loads(value) is not None, "an event that is null"
 

@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import re
+import signal
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -31,13 +32,18 @@ _S = TypeVar("_S", bound="Server")
 
 # Slow machines are no finding of a property test, so neither deadline nor the check for slow data.
 _PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("fast", max_examples=50, **_PATIENT)
-settings.register_profile("ci", max_examples=100, print_blob=True, **_PATIENT)
+settings.register_profile("fast", max_examples=50, print_blob=True, **_PATIENT)
 settings.register_profile("soak", max_examples=5000, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # Every Spark driver that a test starts: Java's second compiler works hard for what runs a few seconds.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+# A run in the background, or below nohup, ignores these signals, and so would every program that a test
+# starts. With a handler that does nothing only this process does.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda number, frame: None)
 
 
 @pytest.fixture(autouse=True)

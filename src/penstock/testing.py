@@ -220,11 +220,13 @@ class MemoryStorage:
                 if taken and sum(map(len, taken)) + len(batch) > max_bytes:
                     break
                 taken.append(batch)
+        following = _end_of(taken[-1]) if taken else offset
         return Slice(
             batches=tuple(taken),
             high_watermark=log.end,
             log_start_offset=log.start,
-            next_offset=_end_of(taken[-1]) if taken else offset,
+            next_offset=following,
+            is_cut=following < log.end,
         )
 
     async def find(self, topic: str, partition: int, timestamp: int) -> Found:

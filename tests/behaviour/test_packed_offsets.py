@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.embedded.pulsar import Pulsar
-from penstock.gateway.mapping import OnUndecodable
 from penstock.gateway.pulsar.packed import PENSTOCK
 from penstock.gateway.pulsar.packed_partition import PackedPartition
+from penstock.mapping import OnUndecodable
 from penstock.wire.pulsar import MessageId
 
 pulsar_client = pytest.importorskip("pulsar")

@@ -66,13 +66,23 @@ offsets = KafkaOffsets({"bootstrap.servers": sys.argv[1]}, connect_timeout=60)
 with ThreadPoolExecutor(16) as many:
     print(list(many.map(lambda n: dict(offsets.committed(f"group-{n}", "topic")), range(64))))
 """
+COMMIT = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from penstock.brokers.kafka_offsets import KafkaOffsets
+offsets = KafkaOffsets({"bootstrap.servers": sys.argv[1]}, connect_timeout=60)
+offsets.create_topic("topic", partitions=1, replicas=1, settings={})
+with ThreadPoolExecutor(16) as many:
+    print(list(many.map(lambda n: offsets.commit(f"group-{n}", "topic", {0: n}), range(64))))
+"""
 
 
-def test_coordinators_that_are_still_loading_end_no_process() -> None:
+@pytest.mark.parametrize(("program", "each"), [(ASK, {}), (COMMIT, None)], ids=["fetch", "commit"])
+def test_coordinators_that_are_still_loading_end_no_process(program: str, each: object) -> None:
     with Kafka() as fresh:
-        command = [sys.executable, "-c", ASK, fresh.bootstrap]
+        command = [sys.executable, "-c", program, fresh.bootstrap]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert (done.returncode, done.stdout.strip()) == (0, str([{}] * 64)), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, str([each] * 64)), done.stderr
 
 
 @pytest.mark.slow

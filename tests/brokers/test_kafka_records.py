@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.brokers.kafka_admin import KafkaAdmin
-from penstock.brokers.kafka_records import follow, publish, scan
+from penstock.brokers.kafka_records import follow, publish, scan, scan_messages
 from penstock.brokers.start import Start, StartKind
 from penstock.errors import ClusterError, ConfigError
 from penstock.record import KafkaRecord
@@ -69,6 +69,12 @@ def test_a_scan_ends_at_what_was_there_at_its_start(kafka: Kafka, topic: str) ->
     first = next(reading)
     publish(options, [_at(KafkaRecord(value=b"late"), topic, 0)])
     assert [first.value, *(record.value for record in reading)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_scan_of_messages_gives_what_is_taken_of_them(kafka: Kafka, topic: str) -> None:
+    publish(kafka.client_options(), [_at(KafkaRecord(value=b"%d" % n), topic, 0) for n in range(5)])
+    found = scan_messages(kafka.client_options(), topic, lambda message: (message.offset(), message.value()))
+    assert list(found) == [(n, b"%d" % n) for n in range(5)]
 
 
 def test_an_empty_topic_has_no_records(kafka: Kafka, topic: str) -> None:

@@ -33,6 +33,28 @@ def test_an_outage_is_a_few_lines_however_often_it_is_tried(caplog: pytest.LogCa
     ]
 
 
+def test_work_that_failed_is_not_back_because_something_answers(caplog: pytest.LogCaptureFixture) -> None:
+    """A source answers while the target of its loop takes nothing: that is one outage."""
+    outage = OutageLog(logging.getLogger("test"), "source", clock=lambda: 0.0)
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            outage.failed("full", is_work=True)
+            outage.worked()
+        assert outage.reason == "full"
+        outage.worked(is_work=True)
+        outage.worked(is_work=True)
+        outage.failed("reset")
+        outage.worked(is_work=True)
+        assert outage.reason == "reset"
+        outage.worked()
+    assert [each.getMessage() for each in caplog.records] == [
+        "source: lost, tried again until it is back: full",
+        "source: back after 0.0 s",
+        "source: lost, tried again until it is back: reset",
+        "source: back after 0.0 s",
+    ]
+
+
 class Contact:
     """A consumer without messages, whose brokers go and come back as `answered` says."""
 

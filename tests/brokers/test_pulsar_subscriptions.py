@@ -163,6 +163,17 @@ def test_a_backlog_that_is_too_long_to_count(client: PulsarSubscriptions, broker
     assert client.messages_left(ORDERS, "a/b c") == 10
 
 
+def test_the_messages_that_a_topic_has_got_are_counted(client: PulsarSubscriptions, broker: Broker) -> None:
+    path = "/persistent/acme/shop/orders/partitioned-stats"
+    broker.answers = {path: {"msgInCounter": 49631, "partitions": {}}}
+    assert client.messages_in(ORDERS) == 49631
+    broker.answers = {path: {}}
+    assert client.messages_in(ORDERS) == 0
+    broker.answers = {}
+    with pytest.raises(ClusterError):
+        client.messages_in(ORDERS)
+
+
 def test_where_a_subscription_is_moved_to(client: PulsarSubscriptions, broker: Broker) -> None:
     path = "/persistent/acme/shop/orders/subscription/s/resetcursor"
     broker.answers = {path: None, f"{path}/1000": None}

@@ -55,7 +55,6 @@ ON_KAFKA = [
     ["drift"],
     ["run", "--once"],
     ["run", "--engine", "loop", "--once"],
-    ["run", "--engine", "columns", "--once"],
 ]
 ON_PULSAR = [
     ["publish", "stream", "--type", "t", "--data", "{}"],

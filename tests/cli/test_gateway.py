@@ -6,6 +6,8 @@ import json
 import re
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from penstock.brokers.pulsar import Host
 from penstock.cli.app import main
 from penstock.cli.gateway import _beside, _listeners, _metrics_address
 from penstock.cli.gateway_limits import LIMITS, limited
-from penstock.embedded.gateway import Gateway, RemotePulsar
+from penstock.embedded.gateway import Gateway
 from penstock.errors import ConfigError
 from penstock.gateway import life
 from penstock.gateway.dispatch import HANDLERS, advertised
@@ -157,7 +159,9 @@ def test_the_embedded_gateway_does_not_wait_unless_told_to(
     given: list[Options] = []
     monkeypatch.setattr(life, "run", given.append)
     for number, options in enumerate(((), ("--rebalance-delay", "2"))):
-        pulsar = RemotePulsar(service_url="pulsar://127.0.0.1:1")
+        pulsar: Any = SimpleNamespace(
+            service_url="pulsar://127.0.0.1:1", admin_url="http://127.0.0.1:2", secured=False
+        )
         gateway = Gateway(pulsar, data=tmp_path / str(number), port=1, metrics_port=2, options=options)
         monkeypatch.setattr(gateway, "port", lambda name: 1)
         assert main(gateway._command_line()[3:]) == 0

@@ -13,11 +13,17 @@ from typing import Any
 
 import pytest
 import yaml
+from pulsar_rows import batch_of, values_in
 
 from penstock.cli.app import main
+from penstock.config import Security
+from penstock.contract.credentials import Connection
 from penstock.embedded.kafka import Kafka
 from penstock.embedded.ports import ask
 from penstock.embedded.pulsar import Pulsar
+from penstock.pipeline.delivery.producer_names import PulsarTarget, SinkSource
+from penstock.pipeline.delivery.pulsar_cluster import PulsarCluster, PulsarSettings
+from penstock.pipeline.delivery.pulsar_sink import PulsarSink
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -140,3 +146,18 @@ def test_a_gateway_shows_its_certificate(project: Path, pulsar: Pulsar, tmp_path
     finally:
         gateway.terminate()
         gateway.wait(60)
+
+
+def test_the_delivery_of_a_pipeline_shows_its_certificate(pulsar: Pulsar) -> None:
+    cert_file, key_file = pulsar.client_certificate("admin")
+    security = Security(ca_file=pulsar.ca_file, cert_file=cert_file, key_file=key_file)
+    connection = Connection(address=pulsar.service_url, admin=pulsar.admin_url, tls=True, security=security)
+    topic = f"persistent://public/default/t-{uuid.uuid4().hex}"
+    source = SinkSource(run="r", topic="in", incarnation="", partition=0, first=0)
+    with PulsarCluster(PulsarSettings.of(connection)) as cluster:
+        cluster.call(cluster.admin.create_topic(topic))
+        sink = PulsarSink(cluster, [PulsarTarget(topic=topic, partitions=0)], source)
+        sink.put(batch_of([b"a"], 0))
+        sink.flush()
+        sink.close()
+        assert values_in(cluster, topic) == [b"a"]

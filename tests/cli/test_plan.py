@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,31 @@ context: staging
 contexts:
   staging: {servers: {kafka: {address: 'localhost:9092'}}}
   production: {servers: {kafka: {address: 'localhost:9093'}, other: {address: 'localhost:9094'}}}
+"""
+
+
+PIPELINE = """\
+routes:
+  copy: {receive: onOrder, send: copyOrder}
+"""
+BETWEEN = """\
+asyncapi: 3.0.0
+info: {title: shop, version: 1.0.0}
+servers:
+  kafka: {host: 'kafka.example:9092', protocol: kafka}
+  other: {host: 'other.example:9092', protocol: kafka}
+channels:
+  orders:
+    address: orders
+    servers: [{$ref: '#/servers/kafka'}]
+    x-penstock-dead-letter: {$ref: '#/channels/dead'}
+  kept: {address: kept, servers: [{$ref: '#/servers/kafka'}]}
+  dead: {address: dead, servers: [{$ref: '#/servers/kafka'}]}
+  copies: {address: copies, servers: [{$ref: '#/servers/other'}]}
+operations:
+  onOrder: {action: receive, channel: {$ref: '#/channels/orders'}}
+  copyOrder: {action: send, channel: {$ref: '#/channels/copies'}}
+  keepOrder: {action: send, channel: {$ref: '#/channels/kept'}}
 """
 
 
@@ -247,3 +273,71 @@ def test_an_interruption_tells_what_was_done(
     code, shown, _ = run("apply", "x.plan", "--yes")
     assert code == 0
     assert [line[:12] for line in shown.splitlines() if line.startswith("+")] == ["+ topic paid"]
+
+
+@pytest.fixture
+def between(clusters: Shared, isolated_home: Path) -> Path:
+    """A project whose pipeline reads one cluster and writes to another one."""
+    (isolated_home / "shop").mkdir()
+    (isolated_home / "shop" / "asyncapi.yaml").write_text(BETWEEN)
+    (isolated_home / "shop" / "pipeline.yaml").write_text(PIPELINE)
+    return isolated_home
+
+
+def test_a_pipeline_brings_its_contract_and_the_topic_of_its_progress(
+    clusters: Shared, run: Any, between: Path
+) -> None:
+    words = ("-C", "production", "--pipeline", "shop/pipeline.yaml")
+    code, shown, _ = run("plan", *words)
+    assert code == 0
+    assert "+ topic copies" in shown
+    assert shown.count("__penstock_progress") == 1
+    assert re.search(r"\+ topic __penstock_progress +other +partitions 1, cleanup.policy compact", shown)
+    assert run("--yes", "apply", *words)[0] == 0
+    assert clusters.kafka("other").state["__penstock_progress"].settings["cleanup.policy"] == "compact"
+    assert "__penstock_progress" not in clusters.kafka("kafka").state
+    assert run("plan", *words, "--exit-code")[0] == 0
+    assert run("drift", *words)[0] == 0
+    # Without the pipeline nobody misses it.
+    assert run("drift", "-C", "production", "-f", "shop/asyncapi.yaml")[0] == 0
+
+
+def test_a_pipeline_that_keeps_no_marks_elsewhere_wants_no_topic(
+    clusters: Shared, run: Any, between: Path
+) -> None:
+    edit = PIPELINE.replace("copyOrder", "keepOrder")
+    (between / "shop" / "pipeline.yaml").write_text(edit)
+    code, shown, _ = run("plan", "-C", "production", "--pipeline", "shop/pipeline.yaml")
+    assert (code, "+ topic copies" in shown, "__penstock_progress" in shown) == (0, True, False)
+
+
+def test_a_saved_plan_with_a_pipeline_is_stale_after_an_edit(
+    clusters: Shared, run: Any, between: Path
+) -> None:
+    words = ("-C", "production", "--pipeline", "shop/pipeline.yaml")
+    assert run("plan", *words, "--out", "shop/saved.plan")[0] == 0
+    (between / "shop" / "pipeline.yaml").write_text(PIPELINE.replace("copyOrder", "keepOrder"))
+    code, _, told = run("--yes", "apply", "shop/saved.plan")
+    assert (code, "is stale: the contract changed" in " ".join(told.split())) == (4, True), told
+    (between / "shop" / "pipeline.yaml").write_text(PIPELINE)
+    assert run("--yes", "apply", "shop/saved.plan")[0] == 0
+    assert "__penstock_progress" in clusters.kafka("other").state
+
+
+def test_more_partitions_of_the_progress_topic_are_no_drift(
+    clusters: Shared, run: Any, between: Path
+) -> None:
+    words = ("-C", "production", "--pipeline", "shop/pipeline.yaml")
+    assert run("--yes", "apply", *words)[0] == 0
+    clusters.kafka("other").add_partitions("__penstock_progress", 3)
+    assert run("drift", *words)[0] == 0
+
+
+def test_no_plan_removes_the_progress_topic(clusters: Shared, run: Any, between: Path) -> None:
+    """Not even if an earlier contract has declared it."""
+    channel = "  progress: {address: __penstock_progress, servers: [{$ref: '#/servers/other'}]}\n"
+    (between / "old.yaml").write_text(BETWEEN.replace("operations:\n", f"{channel}operations:\n"))
+    assert run("--yes", "apply", "-C", "production", "-f", "old.yaml")[0] == 0
+    words = ("-C", "production", "-f", "shop/asyncapi.yaml", "--previous", "old.yaml")
+    code, shown, _ = run("plan", *words, "--exit-code")
+    assert (code, "is kept: __penstock_progress" in shown) == (0, True), shown

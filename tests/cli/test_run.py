@@ -28,6 +28,8 @@ from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.job import IDLE_SECONDS, MAX_BYTES_PER_TRIGGER, MAX_FAILURES, Planned, Progress, Totals
 from penstock.pipeline.spark import startup, submission
 
+SHOP = str(Path(__file__).parents[2] / "examples/shop/pipeline.yaml")
+
 
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -37,6 +39,10 @@ from penstock.pipeline.spark import startup, submission
         (["missing.yaml"], "missing.yaml"),
         (["."], "it is a folder"),
         (["--real-time"], "penstock run --engine loop"),
+        ([SHOP, "--driver-memory", "2gigs"], "--driver-memory"),
+        ([SHOP, "--driver-memory", "2048"], "like 512m or 2g"),
+        ([SHOP, "--master", "spark.example:7077"], "spark://HOST:7077"),
+        ([SHOP, "--conf", "spark.master=mesos://host"], "no master of Spark"),
     ],
 )
 def test_wrong_words_are_told_before_anything_starts(
@@ -85,7 +91,7 @@ def test_the_summary_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
         "a": Totals(counts=Counter(n_in=5, n_dead=1), batches=2, lost=3),
         "b": Totals(counts=Counter(n_in=2), batches=1, lag=9),
     }
-    planned = [Planned("r", "a", "fused", "exactly once on k")]
+    planned = [Planned("r", "a", "spark", "exactly once on k", "kernel")]
     job: Any = SimpleNamespace(totals=sources, pipeline=SimpleNamespace(checkpoint="c"), plan=planned)
     with scope():
         use(Settings(output=Format.JSON))
@@ -96,15 +102,26 @@ def test_the_summary_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["sources"][1]["lag"] == 9
     assert found["seconds"] == 1.3
     assert found["routes"] == [
-        {"route": "r", "source": "a", "engine": "fused", "guarantee": "exactly once on k"}
+        {
+            "route": "r",
+            "source": "a",
+            "engine": "spark",
+            "guarantee": "exactly once on k",
+            "evaluator": "kernel",
+            "condition_by_spark": False,
+        }
     ]
 
 
 @pytest.mark.parametrize(
     ("fmt", "line"),
     [
-        (Format.TABLE, "route r: engine fused, exactly once on k"),
-        (Format.JSON, '{"route": "r", "source": "a", "engine": "fused", "guarantee": "exactly once on k"}'),
+        (Format.TABLE, "route r: engine spark (kernel), exactly once on k"),
+        (
+            Format.JSON,
+            '{"route": "r", "source": "a", "engine": "spark", "guarantee": "exactly once on k", '
+            '"evaluator": "kernel", "condition_by_spark": false}',
+        ),
     ],
 )
 def test_engine_and_guarantee_are_said_before_anything_runs(
@@ -113,14 +130,14 @@ def test_engine_and_guarantee_are_said_before_anything_runs(
     order: list[str] = []
 
     class Job:
-        needs_spark, totals, pipeline, progress_in = False, {"a": Totals()}, None, "c"
+        engine, totals, pipeline, progress_in = "loop", {"a": Totals()}, None, "c"
         plan: ClassVar[list[Planned]] = []
 
         def watch(self, watcher: object) -> None:
             return None
 
         def prepare(self) -> None:
-            self.plan.append(Planned("r", "a", "fused", "exactly once on k"))
+            self.plan.append(Planned("r", "a", "spark", "exactly once on k", "kernel"))
 
         def run(self) -> None:
             order.append(capsys.readouterr().err)
@@ -172,15 +189,14 @@ operations:
         ("loop", ["--trigger", "PT1S"], "--trigger is for Spark"),
         ("loop", ["--replay"], "--replay is for Spark"),
         ("loop", ["--no-replay"], "--no-replay is for Spark"),
-        ("auto", ["--trigger", "soon"], "soon is no duration"),
-        ("auto", ["--engine", "loop", "--package", "p.zip"], "--package is for Spark"),
-        ("auto", ["--package", "job"], "job holds no application"),
-        ("auto", ["--package", "asyncapi.yaml"], "asyncapi.yaml holds no application"),
-        ("auto", ["--take-over"], "--take-over is for the loop"),
-        ("columns", ["--shadow", "5"], "--shadow compares the kernel"),
-        ("auto", ["--engine", "columns", "--shadow", "5"], "--shadow compares the kernel"),
-        ("auto", ["--idle", "9"], "--until-idle"),
-        ("auto", ["--once", "--idle", "9"], "--until-idle"),
+        ("spark", ["--trigger", "soon"], "soon is no duration"),
+        ("spark", ["--engine", "loop", "--package", "p.zip"], "--package is for Spark"),
+        ("spark", ["--package", "job"], "job holds no application"),
+        ("spark", ["--package", "asyncapi.yaml"], "asyncapi.yaml holds no application"),
+        ("spark", ["--take-over"], "--take-over is for the loop"),
+        ("spark", ["--engine", "columns", "--idle", "9"], "--engine columns means spark now"),
+        ("spark", ["--idle", "9"], "--until-idle"),
+        ("spark", ["--once", "--idle", "9"], "--until-idle"),
     ],
 )
 def test_options_that_cannot_apply_are_refused(
@@ -352,6 +368,49 @@ def test_workers_get_penstock_once(
         assert [Path(file).name for file in files] == (["penstock-package.zip"] if sent else [])
 
 
+@pytest.mark.parametrize("batches", [0, 1])
+def test_a_job_that_fails_is_summed_up_if_it_has_written_something(
+    batches: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Job:
+        engine, plan, progress_in = "loop", (), "c"
+        totals: ClassVar[dict[str, Totals]] = {"a": Totals(batches=batches)}
+
+        def watch(self, watcher: object) -> None: ...
+
+        def prepare(self) -> None: ...
+
+        def run(self) -> None:
+            raise PipelineError("Spark did not start")
+
+    with scope(), pytest.raises(PipelineError):
+        run._run(Job(), run._Cluster({}, None), None)  # type: ignore[arg-type]
+    assert ("batches" in capsys.readouterr().out) == bool(batches)
+
+
+def test_the_application_is_named_after_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten pipelines on a cluster are ten rows of its master and of its history server."""
+    named: list[str] = []
+
+    class Started(Exception): ...
+
+    def starts(name: str = "penstock", **_: object) -> None:
+        named.append(name)
+        raise Started
+
+    monkeypatch.setattr(run, "start_spark", starts)
+    for name in (None, "orders"):
+        job: Any = SimpleNamespace(
+            pipeline=SimpleNamespace(name=name, path="/a/large.yaml"),
+            totals={},
+            only_plans=True,
+            uses_kernels=True,
+        )
+        with pytest.raises(Started):
+            run._run_in_spark(job, run._Cluster({}, None))
+    assert named == ["large", "orders"]
+
+
 @pytest.mark.parametrize("ended", [True, False])
 def test_only_a_java_that_has_ended_need_not_be_stopped(ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop() -> None:
@@ -367,7 +426,7 @@ def test_a_package_of_another_version_of_the_functions_is_refused(
 ) -> None:
     (isolated_home / ".git").mkdir()
     (isolated_home / "asyncapi.yaml").write_text(CONTRACT)
-    (isolated_home / "pipeline.yaml").write_text(PIPELINE.replace("ENGINE", "auto"))
+    (isolated_home / "pipeline.yaml").write_text(PIPELINE.replace("ENGINE", "spark"))
     about = {
         "penstock": penstock.__version__,
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
@@ -408,7 +467,7 @@ def test_a_checkpoint_in_the_drivers_container_is_refused(
     conf: dict[str, str], checkpoint: str, refused: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "asyncapi.yaml").write_text(CONTRACT)
-    text = PIPELINE.replace("ENGINE", "auto")
+    text = PIPELINE.replace("ENGINE", "spark")
     (tmp_path / "pipeline.yaml").write_text(f"checkpoint: {checkpoint}\n{text}")
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
     with pytest.raises(PipelineError, match="folder of the driver's container") if refused else nullcontext():

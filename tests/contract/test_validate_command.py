@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from penstock.cli import app
+from penstock.contract.finding import Rule
 from penstock.contract.rules.table import RULES
 from penstock.pipeline.rules import RULES as PIPELINE_RULES
 
@@ -151,6 +153,11 @@ def test_explain_a_rule(code: str, capsys: pytest.CaptureFixture[str]) -> None:
         "  fix     write the same value in both, or give one channel another topic\n"
         "  source  Kafka bindings, Channel Binding Object\n"
     )
+
+
+@pytest.mark.parametrize("rule", (*RULES.values(), *PIPELINE_RULES), ids=lambda rule: rule.id)
+def test_what_a_rule_says_is_not_left_to_others(rule: Rule) -> None:
+    assert not re.fullmatch(r"\{\w+\}", rule.message)
 
 
 def test_explain_an_error(capsys: pytest.CaptureFixture[str]) -> None:

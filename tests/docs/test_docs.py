@@ -65,6 +65,17 @@ def test_the_readme_names_every_verb() -> None:
     assert set(VERBS) <= told
 
 
+def test_every_page_is_linked_from_the_index_or_the_one_above_it() -> None:
+    docs = ROOT / "docs"
+    hubs = [docs / "index.md", *docs.glob("*/index.md")]
+    linked = {
+        (hub.parent / target).resolve()
+        for hub in hubs
+        for target in re.findall(r"\]\(([^)#]+[.]md)", hub.read_text(encoding="utf-8"))
+    }
+    assert sorted(set(docs.rglob("*.md")) - linked - {docs / "index.md"}) == []
+
+
 def test_the_readme_starts_with_the_two_commands() -> None:
     first = next(blocks(ROOT / "README.md", *SHELL))
     assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make run", "make test"]

@@ -10,7 +10,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -25,12 +25,14 @@ from confluent_kafka.admin import (
 )
 
 from penstock.brokers.kafka_admin import KafkaAdmin
+from penstock.brokers.kafka_offsets import KafkaOffsets
 from penstock.brokers.kafka_records import publish, scan
 from penstock.brokers.rest import Rest
 from penstock.brokers.tls import tls_context
 from penstock.cli.app import main
 from penstock.embedded.kafka import Kafka
 from penstock.embedded.pulsar import Pulsar
+from penstock.pipeline.delivery.progress import TOPIC as PROGRESS
 from penstock.record import KafkaRecord
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -49,9 +51,9 @@ WORDS = {
     "drift": ["drift"],
     "apply": ["apply", "--yes"],
     "run --engine loop": ["run", "--engine", "loop", "--once"],
-    "run": ["run", "--engine", "fused", "--once"],
-    "run --engine columns": ["run", "--engine", "columns", "--once"],
+    "run": ["run", "--once"],
     "doctor": ["doctor"],
+    "routes --sample": ["routes", "--explain", "--sample", "10"],
 }
 HARMLESS = {"topics", "plan", "groups", "groups reset"}
 """Without any right they show that there is something that may not be seen, or do not find it."""
@@ -125,8 +127,19 @@ _RESOURCES = {
 
 @pytest.fixture(scope="module")
 def prefix(secured_kafka: Kafka) -> str:
+    return with_topics(secured_kafka)
+
+
+@pytest.fixture
+def own_prefix(secured_kafka: Kafka) -> str:
+    """One for a test whose pipeline is another one, to which the group of the others does not belong."""
+    return with_topics(secured_kafka)
+
+
+def with_topics(kafka: Kafka) -> str:
+    """Make topics for a project, and give what their names begin with."""
     made = f"r{uuid.uuid4().hex[:8]}"
-    admin = KafkaAdmin(secured_kafka.client_options())
+    admin = KafkaAdmin(kafka.client_options())
     for name in ("in", "out", "dead"):
         admin.create_topic(f"{made}-{name}", partitions=1, replicas=1, settings={})
     return made
@@ -214,10 +227,7 @@ def write(folder: Path, kafka: Kafka, prefix: str, user: str = "guest") -> None:
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [pytest.param(verb, marks=pytest.mark.soak if verb == "run --engine columns" else ()) for verb in WORDS],
-)
+@pytest.mark.parametrize("verb", WORDS)
 def test_a_verb_runs_with_the_rights_of_its_row(
     verb: str,
     prefix: str,
@@ -368,3 +378,176 @@ def write_pulsar(folder: Path, pulsar: Pulsar, kafka: Kafka, tenant: str, role: 
     settings = {"context": "c", "contexts": {"c": {"servers": servers}}}
     for file, content in (("asyncapi", contract), ("penstock", settings), ("pipeline", pipeline)):
         (folder / f"{file}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+
+
+def test_a_platform_team_makes_the_progress_topic_and_a_job_runs_without_create(
+    kafka: Kafka,
+    secured_kafka: Kafka,
+    admin: AdminClient,
+    prefix: str,
+    isolated_home: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = KafkaAdmin(secured_kafka.client_options())
+    if PROGRESS in own.cluster([PROGRESS]).topics:
+        own.delete_topic(PROGRESS)
+    KafkaAdmin(kafka.client_options()).create_topic(f"{prefix}-in", partitions=1, replicas=1, settings={})
+    grant(admin, prefix, between_rows()["always"] + rows()["run --engine loop"])
+    write_between(isolated_home, kafka, secured_kafka, prefix, "guest")
+    produce(kafka, prefix)
+    assert main(["run", "--engine", "loop", "--once"]) == 1
+    assert "penstock apply --pipeline FILE" in " ".join(capsys.readouterr().err.split())
+
+    write_between(isolated_home, kafka, secured_kafka, prefix, "admin")
+    assert main(["plan", "--pipeline", "pipeline.yaml", "--out", "saved.plan"]) == 0
+    assert f"topic {PROGRESS}" in capsys.readouterr().out
+    assert main(["apply", "saved.plan", "--yes"]) == 0, capsys.readouterr().err
+    for words in (["plan", "--pipeline", "pipeline.yaml", "--exit-code"], ["plan", "--exit-code"], ["drift"]):
+        assert main(words) == 0, capsys.readouterr()
+
+    write_between(isolated_home, kafka, secured_kafka, prefix, "guest")
+    assert main(["run", "--engine", "loop", "--once"]) == 0, capsys.readouterr().err
+    assert len(list(scan(secured_kafka.client_options(), f"{prefix}-out"))) >= 1
+    assert KafkaOffsets(secured_kafka.client_options()).latest(PROGRESS)[0] > 0
+    # What the job made of the topic is what a plan wants of it.
+    write_between(isolated_home, kafka, secured_kafka, prefix, "admin")
+    assert main(["drift", "--pipeline", "pipeline.yaml"]) == 0, capsys.readouterr()
+
+
+def between_rows() -> dict[str, list[Right]]:
+    """Read the table for a cluster that is only written: | when | resource | operations |."""
+    text = PAGE.read_text(encoding="utf-8").partition("### Between clusters")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| (.+?) \| topic (\S+) \| (.+?) \|$", text, re.M)
+    return {
+        when: [
+            Right(ResourceType.TOPIC, name, getattr(AclOperation, _upper(each))) for each in words.split(", ")
+        ]
+        for when, name, words in found
+    }
+
+
+def write_between(folder: Path, source: Kafka, target: Kafka, prefix: str, user: str) -> None:
+    """Write a project that reads one cluster and writes everything to the other one."""
+    write(folder, target, prefix, user)
+    for name in ("asyncapi", "penstock"):
+        path = folder / f"{name}.yaml"
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if name == "asyncapi":
+            found["servers"]["source"] = {"host": source.bootstrap, "protocol": "kafka"}
+            found["channels"]["in"]["servers"] = [{"$ref": "#/servers/source"}]
+        else:
+            found["contexts"]["c"]["servers"]["source"] = {"kind": "kafka", "address": source.bootstrap}
+        path.write_text(yaml.safe_dump(found), encoding="utf-8")
+
+
+# The delivery with the rights of the page and no more: from where to where, and what the role has on Pulsar
+
+OF_A_LOOP = {
+    "k-p": (
+        ("the source", "the group", "transactional ids that begin with the group"),
+        ["produce", "consume"],
+    ),
+    "p-k": (
+        ("the target", "the dead-letter topic", "transactional ids that begin with the group"),
+        ["consume"],
+    ),
+    "p-p": ((), ["produce", "consume"]),
+}
+
+
+@pytest.mark.parametrize("way", OF_A_LOOP)
+def test_a_loop_moves_events_with_the_rights_of_the_page_and_no_more(
+    way: str,
+    tenant: tuple[str, Rest],
+    secured_kafka: Kafka,
+    secured_pulsar: Pulsar,
+    admin: AdminClient,
+    own_prefix: str,
+    isolated_home: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    resources, needed = OF_A_LOOP[way]
+    name, rest = tenant
+    role, mark = f"role-{uuid.uuid4().hex[:6]}", uuid.uuid4().hex[:6]
+    for channel in ("in", "out", "dead"):
+        assert rest.call("PUT", f"/persistent/{name}/shop/{mark}-{channel}/partitions", 1).ok
+    known = {_RESOURCES[each] for each in resources}
+    rights = [right for right in rows()["run --engine loop"] if (right.kind, right.name) in known]
+    if way == "p-k":
+        rights += [right for each in between_rows().values() for right in each]
+    if rights:
+        grant(admin, own_prefix, rights)
+    write_way(isolated_home, way, secured_kafka, secured_pulsar, own_prefix, f"{name}/{mark}", role)
+    words = ["run", "--engine", "loop", "--once"]
+    produce_both(secured_kafka, secured_pulsar, own_prefix, f"{name}/{mark}")
+
+    def run(*more: str) -> tuple[int, str]:
+        code = main([*words, *more])
+        return code, " ".join(capsys.readouterr().err.split())
+
+    code, said = run()
+    assert (code, "may not do this" in said) == (1, True), said
+    assert f"{name}/shop" in said and "127.0.0.1:" in said and "docs/rights.md" in said
+    assert rest.call("POST", f"/namespaces/{name}/shop/permissions/{role}", needed).ok
+    if "produce" in needed:
+        code, said = run()
+        assert (code, f"{mark}-out deduplicates has to be read" in said) == (1, True), said
+        assert f"make the role an administrator of tenant {name}" in said
+        code, said = run("--at-least-once")
+        assert (code, "at least once on p" in said) == (0, True), said
+        assert "2 in · 1 out · 1 dead" in said
+        body = {"adminRoles": [role], "allowedClusters": ["standalone"]}
+        assert rest.call("POST", f"/tenants/{name}", body).ok
+        produce_both(secured_kafka, secured_pulsar, own_prefix, f"{name}/{mark}")
+    code, said = run()
+    assert (code, "exactly once on" in said) == (0, True), said
+    assert "2 in · 1 out · 1 dead" in said
+
+
+def write_way(
+    folder: Path, way: str, kafka: Kafka, pulsar: Pulsar, prefix: str, place: str, role: str
+) -> None:
+    """Write a project that reads and writes as `way` says: k is Kafka, p is Pulsar."""
+    write(folder, kafka, prefix)
+    tenant, _, mark = place.partition("/")
+    contract, context = (
+        yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+        for name in ("asyncapi", "penstock")
+    )
+    host = pulsar.service_url.partition("://")[2]
+    bindings = {"pulsar": {"tenant": tenant}}
+    contract["servers"]["p"] = {"host": host, "protocol": "pulsar+ssl", "bindings": bindings}
+    source, _, target = way.partition("-")
+    for name in [*(("in",) if source == "p" else ()), *(("out", "dead") if target == "p" else ())]:
+        contract["channels"][name] |= {
+            "address": f"{mark}-{name}",
+            "servers": [{"$ref": "#/servers/p"}],
+            "bindings": {"pulsar": {"namespace": "shop", "persistence": "persistent"}},
+        }
+    security = {"token": pulsar.token(role), "ca_file": str(pulsar.ca_file)}
+    servers = context["contexts"]["c"]["servers"]
+    servers["p"] = {"address": pulsar.service_url, "admin": pulsar.admin_url, "security": security}
+    for name, content in (("asyncapi", contract), ("penstock", context)):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+
+
+def produce_both(kafka: Kafka, pulsar: Pulsar, prefix: str, place: str) -> None:
+    """Write an event, and what is none, to the source on either side."""
+    produce(kafka, prefix)
+    tenant, _, mark = place.partition("/")
+    client = pulsar_client(pulsar)
+    producer = client.create_producer(f"persistent://{tenant}/shop/{mark}-in")
+    for properties in ({f"ce_{each}": "1.0" for each in ("specversion", "id", "source", "type")}, {}):
+        producer.send(b"{}", properties=properties)
+    client.close()
+
+
+def pulsar_client(server: Pulsar) -> Any:
+    import pulsar
+
+    return pulsar.Client(
+        server.service_url,
+        authentication=pulsar.AuthenticationToken(server.token()),
+        tls_trust_certs_file_path=str(server.ca_file),
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+    )

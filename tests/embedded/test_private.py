@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.embedded.private import make_folder, remove_folders, temporary_folder, write_private
+from penstock.embedded.private import (
+    make_folder,
+    remove_folder,
+    remove_folders,
+    temporary_folder,
+    write_private,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +34,10 @@ def test_all_folders_are_removed_by_who_ends_at_once(tmp_path: Path) -> None:
     with temporary_folder("penstock-y-"):
         remove_folders()
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_somebody_else_stays(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    remove_folder(other)
+    assert list(tmp_path.iterdir()) == [other]

@@ -128,7 +128,7 @@ class FakePulsar:
 
     # What PulsarClient opens
 
-    async def peeking_consumer(self, topic: str, name: str) -> FakeConsumer:
+    async def peeking_consumer(self, topic: str, name: str, *, create: bool) -> FakeConsumer:
         await self._asked("subscribe", topic)
         if self.cursors[name].consumers:
             raise ClusterError("consumer busy")

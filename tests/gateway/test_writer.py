@@ -11,9 +11,9 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from penstock.brokers.pulsar import Receipt
 from penstock.brokers.pulsar.refusal import refusal
 from penstock.errors import AccessDenied, ApiError, ClusterError, PulsarRefused, Unreachable
-from penstock.gateway.mapping import PulsarBatch
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.gateway.pulsar.writer import Writer
+from penstock.mapping import PulsarBatch
 from penstock.wire.kafka import ErrorCode, RecordBatch, read_batches
 from penstock.wire.pulsar import MessageId
 from penstock.wire.pulsar.pulsar_pb2 import ServerError

@@ -4,12 +4,13 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 
+import org.apache.kerby.kerberos.kerb.server.KdcConfigKey;
 import org.apache.kerby.kerberos.kerb.server.SimpleKdcServer;
 
 /**
  * A Kerberos key distribution center on the loopback interface.
  *
- * Arguments: a folder, the name of a realm, and principals without it. The folder gets a krb5.conf, and for each
+ * Arguments: a folder, the name of a realm, how many seconds tickets are valid, and principals without the realm. The folder gets a krb5.conf, and for each
  * principal a keytab that is named after its first part, and a ticket cache as kinit writes it if it has no second
  * part. It prints "ready" when it answers, and ends with its standard input.
  */
@@ -25,10 +26,13 @@ public class Kdc {
         kdc.setKdcRealm(realm);
         kdc.setKdcTcpPort(port);
         kdc.setAllowUdp(false);
+        long seconds = Long.parseLong(arguments[2]);
+        kdc.getKdcConfig().setLong(KdcConfigKey.MAXIMUM_TICKET_LIFETIME, seconds);
+        kdc.getKdcConfig().setLong(KdcConfigKey.MINIMUM_TICKET_LIFETIME, seconds);
         kdc.init();
         kdc.start();
         Files.writeString(folder.resolve("krb5.conf"), configuration(realm, port));
-        for (String principal : Arrays.asList(arguments).subList(2, arguments.length)) {
+        for (String principal : Arrays.asList(arguments).subList(3, arguments.length)) {
             String name = principal.split("/")[0];
             Path keytab = folder.resolve(name + ".keytab");
             kdc.createAndExportPrincipals(keytab.toFile(), principal);

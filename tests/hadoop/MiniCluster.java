@@ -21,7 +21,7 @@ import org.apache.hadoop.yarn.server.MiniYARNCluster;
  * whom all daemons are, and HTTP.keytab of HTTP/localhost. There the user penstock has a home in HDFS.
  * It says "ready ADDRESS" when HDFS (and YARN) can be used; the client's configuration is then in the folder
  * conf. Lines of standard input are orders, each answered by "done": "safemode on", "safemode off",
- * "stop namenode", "start namenode". It ends with its standard input.
+ * "stop namenode", "start namenode", "stop datanode", "start datanode". It ends with its standard input.
  */
 public class MiniCluster {
     public static void main(String[] arguments) throws Exception {
@@ -122,12 +122,18 @@ public class MiniCluster {
 
     private static void obey(MiniDFSCluster files) throws Exception {
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
+        MiniDFSCluster.DataNodeProperties stopped = null;
         for (String order = orders.readLine(); order != null; order = orders.readLine()) {
             switch (order) {
                 case "safemode on" -> files.getFileSystem().setSafeMode(SafeModeAction.ENTER);
                 case "safemode off" -> files.getFileSystem().setSafeMode(SafeModeAction.LEAVE);
                 case "stop namenode" -> files.shutdownNameNodes();
                 case "start namenode" -> files.restartNameNode(0, true);
+                case "stop datanode" -> stopped = files.stopDataNode(0);
+                case "start datanode" -> {
+                    files.restartDataNode(stopped, true);
+                    files.waitActive();
+                }
                 default -> throw new IllegalArgumentException(order);
             }
             System.out.println("done");

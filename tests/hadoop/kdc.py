@@ -21,7 +21,7 @@ class Kdc:
     principal = f"penstock@{realm}"
     """A user without any right beside those of a user."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, ticket_seconds: int = 86_400) -> None:
         self.folder = folder
         self.keytab = folder / "penstock.keytab"
         """The key of this user."""
@@ -29,11 +29,13 @@ class Kdc:
         """A ticket of this user, as kinit writes it."""
         self.java_option = f"-Djava.security.krb5.conf={folder / 'krb5.conf'}"
         """How a Java finds this realm instead of that of the machine."""
+        self._ticket_seconds = ticket_seconds
         self._program = JavaProgram("Kdc.java", folder)
 
     def __enter__(self) -> Kdc:
         principals = ("hdfs/localhost", "HTTP/localhost", "penstock")
-        self._program.start(locked_jars("kdc"), ["-Xmx64m"], [str(self.folder), self.realm, *principals])
+        words = [str(self.folder), self.realm, str(self._ticket_seconds), *principals]
+        self._program.start(locked_jars("kdc"), ["-Xmx64m"], words)
         return self
 
     def __exit__(

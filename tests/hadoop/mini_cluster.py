@@ -56,6 +56,6 @@ class MiniCluster:
         self._program.end()
 
     def order(self, text: str) -> None:
-        """Let it do something: safemode on or off, stop or start namenode."""
+        """Let it do something: safemode on or off, stop or start namenode or datanode."""
         self._program.write(text)
         self._program.answer("done", _ORDER_SECONDS)

@@ -18,10 +18,10 @@ import uvloop
 from penstock.errors import ApiError
 from penstock.gateway.dispatch import advertised
 from penstock.gateway.handler import Services, Settings
-from penstock.gateway.mapping import batch_to_entry
 from penstock.gateway.ports import NewTopic, Slice
 from penstock.gateway.security.mechanisms import Credentials
 from penstock.gateway.server import Limits, Server
+from penstock.mapping import batch_to_entry
 from penstock.testing import MemoryStorage
 from penstock.wire.kafka import ErrorCode, write_batch_head
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -157,3 +158,36 @@ def test_the_end_of_a_partition_is_told_at_its_end(gateway: str, topic: Any) -> 
         seen += 1
     assert seen == 3 * COUNT
     consumer.close()
+
+
+def test_settings_are_added_to_taken_from_and_replaced(gateway: str, topic: Callable[..., str]) -> None:
+    from confluent_kafka.admin import (
+        AdminClient,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        ConfigSource,
+    )
+
+    admin, name = AdminClient({"bootstrap.servers": gateway, "log_level": 0}), topic()
+
+    def told() -> dict[str, str]:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        found = admin.describe_configs([resource])[resource].result(30)
+        is_set = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {key: entry.value for key, entry in found.items() if entry.source == is_set}
+
+    def change(how: AlterConfigOpType, key: str, value: str) -> None:
+        entry = ConfigEntry(key, value, incremental_operation=how)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(30)
+
+    change(AlterConfigOpType.APPEND, "cleanup.policy", "compact")
+    assert set(told()["cleanup.policy"].split(",")) == {"delete", "compact"}
+    change(AlterConfigOpType.SUBTRACT, "cleanup.policy", "delete")
+    assert told() == {"cleanup.policy": "compact"}
+    # AlterConfigs, as kafkajs and sarama ask for it: what is not named is taken back.
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name, set_config={"segment.ms": "600000"})
+    with pytest.warns(DeprecationWarning, match="alter_configs"):
+        admin.alter_configs([resource])[resource].result(30)
+    assert told() == {"segment.ms": "600000"}

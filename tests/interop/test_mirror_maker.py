@@ -21,7 +21,7 @@ from penstock.embedded.artifact import parse_lock
 from penstock.embedded.artifacts import ensure_artifacts
 from penstock.embedded.java import find_java
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 PARTITIONS, EACH = 3, 200
@@ -148,7 +148,7 @@ def mirror(folder: Path, kafka: Side, pulsar: Side, prefix: str) -> Iterator[Cal
             process.kill()
 
 
-def wait(condition: Callable[[], object], said: Callable[[], str], seconds: float = 150) -> None:
+def wait(condition: Callable[[], object], said: Callable[[], str], seconds: float = 330) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end and said().startswith("ended with None"), said()

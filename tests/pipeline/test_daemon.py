@@ -17,10 +17,10 @@ if module == "penstock.pipeline.daemon":
     daemon.main()
 else:
     runpy.run_module(module, run_name="__main__")
-names = ("numba", "penstock.pipeline.stage", "penstock.wire.kernels.routing.run")
-print(seen, *(name in sys.modules for name in names))
+names = ("pipeline.stage", "pipeline.fused.task", "wire.kernels.routing.run")
+print(seen, "numba" in sys.modules, *(f"penstock.{name}" in sys.modules for name in names))
 """
-COLUMNS, FUSED = "penstock.pipeline.daemon", "penstock.pipeline.fused.daemon"
+BY_REFERENCE, BY_KERNEL = "penstock.pipeline.daemon", "penstock.pipeline.fused.daemon"
 
 
 def after_preloading(module: str, worker: str) -> str:
@@ -29,14 +29,16 @@ def after_preloading(module: str, worker: str) -> str:
     return done.stdout.strip()
 
 
-def test_fused_workers_find_the_kernels_loaded() -> None:
-    assert after_preloading(FUSED, "pyspark.worker") == "[1] True True True"
+def test_workers_find_the_routing_kernel_loaded() -> None:
+    assert after_preloading(BY_KERNEL, "pyspark.worker") == "[1] True True True True"
 
 
-def test_workers_on_columns_load_no_kernel_that_they_do_not_call() -> None:
-    assert after_preloading(COLUMNS, "pyspark.worker") == "[1] True True False"
+def test_workers_of_the_reference_find_their_task_without_the_routing_kernel() -> None:
+    assert after_preloading(BY_REFERENCE, "pyspark.worker") == "[1] True True True False"
 
 
-@pytest.mark.parametrize("module", [COLUMNS, FUSED])
+@pytest.mark.parametrize("module", [BY_REFERENCE, BY_KERNEL])
 def test_planners_are_not_made_heavy(module: str) -> None:
-    assert after_preloading(module, "pyspark.sql.worker.plan_data_source_read") == "[1] False False False"
+    assert (
+        after_preloading(module, "pyspark.sql.worker.plan_data_source_read") == "[1] False False False False"
+    )

@@ -12,17 +12,47 @@ import pytest
 
 from simulator.committing import committing
 from simulator.cursors import moving_cursors
-from simulator.fusing_loops import run_loops
-from simulator.fusing_ranges import run_range_tasks
+from simulator.fusing_loops import (
+    run_edited_loops,
+    run_loops,
+    run_loops_by_the_clock,
+    run_loops_on_clusters,
+    run_loops_to_both,
+    run_loops_to_pulsar,
+)
+from simulator.fusing_ranges import (
+    run_range_tasks,
+    run_range_tasks_by_the_clock,
+    run_range_tasks_on_clusters,
+    run_range_tasks_to_both,
+    run_range_tasks_to_pulsar,
+    run_row_tasks,
+    run_row_tasks_on_clusters,
+    run_row_tasks_to_pulsar,
+    run_row_tasks_within_pulsar,
+)
 from simulator.history import Run, run_histories, run_history
 from simulator.producing import producing
 
 KINDS: Final[dict[str, tuple[Run, int]]] = {
-    "producing": (partial(run_history, producing), 1080),
-    "committing": (partial(run_history, committing), 450),
+    "producing": (partial(run_history, producing), 840),
+    "committing": (partial(run_history, committing), 390),
     "cursors": (partial(run_history, moving_cursors), 270),
     "loops": (run_loops, 80),
     "ranges": (run_range_tasks, 120),
+    "loops-on-clusters": (run_loops_on_clusters, 60),
+    "ranges-on-clusters": (run_range_tasks_on_clusters, 90),
+    "rows": (run_row_tasks, 60),
+    "rows-on-clusters": (run_row_tasks_on_clusters, 60),
+    "rows-to-pulsar": (run_row_tasks_to_pulsar, 36),
+    "rows-within-pulsar": (run_row_tasks_within_pulsar, 60),
+    "edited-loops": (run_edited_loops, 36),
+    "loops-by-the-clock": (run_loops_by_the_clock, 36),
+    "ranges-by-the-clock": (run_range_tasks_by_the_clock, 36),
+    "loops-to-pulsar": (run_loops_to_pulsar, 24),
+    "ranges-to-pulsar": (run_range_tasks_to_pulsar, 84),
+    "loops-to-both": (run_loops_to_both, 24),
+    "ranges-to-both": (run_range_tasks_to_both, 60),
 }
 """Each kind of history, and how many of it run in CI."""
 _FAST: Final = 12

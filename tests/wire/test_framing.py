@@ -83,3 +83,17 @@ def test_a_frame_stays_valid_while_the_frames_of_one_arrival_are_read() -> None:
     buffer = FrameBuffer(limit=100, first=32)
     buffer.receive(framed([b"one", b"two", b"three"]))
     assert [bytes(frame) for frame in list(buffer.frames())] == [b"one", b"two", b"three"]
+
+
+def test_what_is_missing_is_counted_once_the_size_is_there() -> None:
+    buffer = FrameBuffer(limit=100)
+    found = []
+    for byte in framed([b"three"]):
+        buffer.receive(bytes([byte]))
+        found.append(buffer.missing)
+    assert found == [0, 0, 0, 5, 4, 3, 2, 1, 0]
+    assert [bytes(frame) for frame in buffer.frames()] == [b"three"]
+    assert buffer.missing == 0
+    buffer.receive(struct.pack(">i", 101))
+    with pytest.raises(WireError):
+        _ = buffer.missing

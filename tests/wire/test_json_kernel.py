@@ -16,7 +16,7 @@ from penstock.wire.buffer import as_array
 from penstock.wire.kernels import json as scanner
 from penstock.wire.kernels.json import FIELDS, STACK_SIZE, VALID, scan_json
 from penstock.wire.kernels.json_tokens import NOT_JSON, UNSURE
-from penstock.wire.kernels.json_values import gather, read_decimals
+from penstock.wire.kernels.json_values import gather, read_decimal
 
 PATHS: tuple[tuple[str | int, ...], ...] = ((), ("a",), ("a", "b"), ("a", 1), ("é",), (0,), ("a", 1, "b"))
 NAMES = "abé".encode()
@@ -215,21 +215,19 @@ def test_rows_are_scanned_by_themselves() -> None:
 )
 def test_decimals_are_exact_or_unsure(number: Decimal | int) -> None:
     text = str(number).encode()
-    digits, scales = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    read_decimals(as_array(text), np.zeros(1, dtype=np.int64), np.array([len(text)]), digits, scales)
-    if scales[0] == UNSURE:
+    digits = np.zeros(1, dtype=np.int64)
+    scale = read_decimal(as_array(text), 0, len(text), digits, 0)
+    if scale == UNSURE:
         assert len(text.strip(b"-").replace(b".", b"")) > 15
     else:
-        assert Decimal(int(digits[0])).scaleb(-int(scales[0])) == number
+        assert Decimal(int(digits[0])).scaleb(-scale) == number
 
 
 @pytest.mark.parametrize(
     ("text", "scale"), [(b"x", NOT_JSON), (b"", NOT_JSON), (b"1e5", UNSURE), (b"01", NOT_JSON)]
 )
 def test_other_texts_are_no_decimals(text: bytes, scale: int) -> None:
-    scales = np.zeros(1, dtype=np.int64)
-    read_decimals(as_array(text), np.zeros(1, dtype=np.int64), np.array([len(text)]), scales.copy(), scales)
-    assert scales[0] == scale
+    assert read_decimal(as_array(text), 0, len(text), np.zeros(1, dtype=np.int64), 0) == scale
 
 
 def test_ranges_are_gathered_and_checked() -> None:

@@ -174,6 +174,17 @@ def test_a_copy_never_leaves_its_arrays(pos: int, at: int, size: int) -> None:
     assert not out.any()
 
 
+@pytest.mark.parametrize("size", range(200))
+def test_a_copy_of_any_size_is_exact(size: int) -> None:
+    data = bytes(range(1, 251))
+    out = np.zeros(size + 10, np.uint8)
+    assert k.copy(as_array(data), 7, out, 5, size) == size + 5
+    assert bytes(out) == bytes(5) + data[7 : size + 7] + bytes(5)
+    whole = np.zeros(size, np.uint8)
+    assert k.copy(as_array(data[:size]), 0, whole, 0, size) == size
+    assert bytes(whole) == data[:size]
+
+
 def test_a_copy_copies_its_range() -> None:
     out = np.zeros(6, np.uint8)
     assert k.copy(as_array(b"abcd"), 1, out, 2, 3) == 5

@@ -27,6 +27,7 @@ __all__ = [
     "condition_of_tls",
     "condition_of_token",
     "made",
+    "token_expiry",
     "row_of",
     "tls_cause",
     "tls_error",
@@ -51,6 +52,8 @@ class Condition(Enum):
     WRONG_TOKEN = "wrong-token"
     EXPIRED_TOKEN = "expired-token"
     EMPTY_TOKEN = "empty-token"
+    WRONG_CLIENT = "wrong-client"
+    WRONG_ISSUER = "wrong-issuer"
     UNKNOWN_AUTHORITY = "unknown-authority"
     OTHER_HOST = "other-host"
     EXPIRED_CERTIFICATE = "expired-certificate"
@@ -97,6 +100,16 @@ _ROWS: Final[Mapping[Condition, Row]] = {
         AccessDenied,
         "the token is empty",
         "write a token into what token of this server in the context names",
+    ),
+    Condition.WRONG_CLIENT: Row(
+        AccessDenied,
+        "the token endpoint does not accept this client id and secret",
+        "correct username (client id), password (client secret) and token_url of this server in the context",
+    ),
+    Condition.WRONG_ISSUER: Row(
+        AccessDenied,
+        "the cluster does not accept the token that its token endpoint has given",
+        "compare issuer, audience, claims and clock of token_url with what the broker's log says it expects",
     ),
     Condition.UNKNOWN_AUTHORITY: Row(
         TlsFailed,
@@ -161,7 +174,7 @@ def condition_of_token(token: str | None) -> tuple[Condition, str | None]:
         return Condition.NO_CREDENTIALS, None
     if not token.strip():
         return Condition.EMPTY_TOKEN, None
-    expires = _expiry(token)
+    expires = token_expiry(token)
     if expires is not None and expires <= time():
         return Condition.EXPIRED_TOKEN, f"it was valid until {_date(expires)}"
     return Condition.WRONG_TOKEN, None
@@ -173,8 +186,8 @@ def token_error(token: str | None, *, where: str | None, why: str | None = None)
     return made(condition, where=where, why="; ".join(filter(None, (since, why))) or None)
 
 
-def _expiry(token: str) -> float | None:
-    """Read the claim `exp` of a JWT (RFC 7519, section 4.1.4); None if there is none."""
+def token_expiry(token: str) -> float | None:
+    """Read the claim `exp` of a JWT (RFC 7519, section 4.1.4), in seconds; None if there is none."""
     parts = token[:_MAX_TOKEN].split(".")
     if len(parts) != 3:
         return None

@@ -278,19 +278,11 @@ class KafkaAdmin:
 
     def _group_offsets(self, groups: Sequence[str]) -> Mapping[str, Sequence[Any]]:
         """Give what groups have committed, as confluent-kafka tells it."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+        from confluent_kafka import ConsumerGroupTopicPartitions
 
         if not groups:
             return {}
-        # librdkafka (2.16) ends the process when a coordinator refuses OffsetFetch to a client that is no
-        # consumer, as one does that is still loading. It survives the same refusal of DescribeGroups.
-        described = self._client.describe_consumer_groups(list(groups), request_timeout=self._timeout)
-        for future in described.values():
-            try:
-                future.result(self._timeout)
-            except KafkaException as exc:
-                if exc.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                    raise
+        self._require_coordinators(groups)
         asked = {
             name: self._client.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(name)], request_timeout=self._timeout
@@ -298,6 +290,22 @@ class KafkaAdmin:
             for name in groups
         }
         return {name: future.result(self._timeout).topic_partitions for name, future in asked.items()}
+
+    def _require_coordinators(self, groups: Sequence[str]) -> None:
+        """Raise KafkaException if a coordinator of these groups is away, or still loading.
+
+        librdkafka (2.16) ends the process when a coordinator refuses OffsetFetch or OffsetCommit to a client
+        that is no consumer. It survives the same refusal of DescribeGroups.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+
+        described = self._client.describe_consumer_groups(list(groups), request_timeout=self._timeout)
+        for future in described.values():
+            try:
+                future.result(self._timeout)
+            except KafkaException as exc:
+                if exc.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
 
     # Translating errors
 

@@ -65,6 +65,7 @@ class KafkaOffsets(KafkaAdmin):
         asked = [ConsumerGroupTopicPartitions(group, places)]
 
         def write() -> None:
+            self._require_coordinators([group])
             futures = self._client.alter_consumer_group_offsets(asked, request_timeout=self._timeout)
             for part in futures[group].result(self._timeout).topic_partitions:
                 if part.error is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from time import monotonic, sleep
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from penstock.brokers.kafka_contact import START, Contact
 from penstock.brokers.outage import OutageLog
@@ -18,9 +18,10 @@ from penstock.brokers.start import Start, StartKind
 from penstock.errors import PenstockError, RecordRefused, Unreachable
 from penstock.record import KafkaRecord
 
-__all__ = ["follow", "publish", "scan"]
+__all__ = ["follow", "publish", "scan", "scan_messages"]
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 _CHUNK: Final = 1000
 _BETWEEN_LOOKS: Final = 0.1
@@ -43,13 +44,28 @@ def scan(
     `patience` is how long a broker may be silent, in seconds; `on_size` learns how many records there are
     at most.
     """
+    return scan_messages(options, topic, _record, patience=patience, on_size=on_size)
+
+
+def scan_messages(
+    options: Mapping[str, str],
+    topic: str,
+    take: Callable[[Any], _T],
+    *,
+    patience: float = 30.0,
+    on_size: Callable[[int], None] | None = None,
+) -> Iterator[_T]:
+    """Give what `take` makes of the messages of librdkafka, as `scan` gives records.
+
+    For who needs little of many: most of the time of a scan goes into the values of the records.
+    """
     contact = _consumer(options)
     consumer = contact.client
     try:
         ends = _ends(contact, topic, patience)
         if on_size is not None:
             on_size(sum(end - start for start, end in ends.values()))
-        yield from _read(contact, topic, ends, patience)
+        yield from _read(contact, topic, ends, patience, take)
     finally:
         consumer.close()
 
@@ -72,7 +88,7 @@ def follow(
             ends = {
                 number: (begin[number], high) for number, (_, high) in marks.items() if begin[number] < high
             }
-            yield from _read(contact, topic, ends, patience)
+            yield from _read(contact, topic, ends, patience, _record)
         else:
             yield from _endless(contact, topic, begin)
     finally:
@@ -154,8 +170,12 @@ def _marks(consumer: Any, topic: str, number: int, patience: float) -> tuple[int
 
 
 def _read(
-    contact: Contact, topic: str, ends: Mapping[int, tuple[int, int]], patience: float
-) -> Iterator[KafkaRecord]:
+    contact: Contact,
+    topic: str,
+    ends: Mapping[int, tuple[int, int]],
+    patience: float,
+    take: Callable[[Any], _T],
+) -> Iterator[_T]:
     from confluent_kafka import TopicPartition
 
     consumer = contact.client
@@ -174,16 +194,17 @@ def _read(
                 next=START,
             )
         for message in messages:
-            yield from _taken(contact, message, left)
+            if _is_record(contact, message, left):
+                yield take(message)
 
 
-def _taken(contact: Contact, message: Any, left: dict[int, tuple[int, int]]) -> Iterator[KafkaRecord]:
-    """Give the record of a message if it was there at the start; `left` loses partitions that are read."""
+def _is_record(contact: Contact, message: Any, left: dict[int, tuple[int, int]]) -> bool:
+    """Whether a message is a record that was there at the start; `left` loses partitions that are read."""
     from confluent_kafka import KafkaError
 
     number, error = message.partition(), message.error()
     if error is not None and error.code() == _no_group():
-        return
+        return False
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         topic = message.topic()
         raise contact.error(f"topic {topic}", error, what=f"cannot read topic {topic}")
@@ -191,8 +212,7 @@ def _taken(contact: Contact, message: Any, left: dict[int, tuple[int, int]]) -> 
     # Where transactions or compaction left holes, only the end of the partition tells that it is read.
     if message.offset() + (error is None) >= end:
         left.pop(number, None)
-    if error is None and message.offset() < end:
-        yield _record(message)
+    return error is None and bool(message.offset() < end)
 
 
 def _no_group() -> int:

@@ -45,6 +45,7 @@ class OutageLog:
         self._remind = remind
         self._clock = clock
         self._since: float | None = None
+        self._is_work = False
         self._ended = -math.inf
         self._next_reminder = 0.0
         self._advised: set[object] = set()
@@ -62,10 +63,15 @@ class OutageLog:
         """How long ago the last outage ended; infinity if there was none."""
         return self._clock() - self._ended
 
-    def failed(self, reason: object) -> None:
-        """Note that an attempt has failed."""
+    def failed(self, reason: object, *, is_work: bool = False) -> None:
+        """Note that an attempt has failed.
+
+        With `is_work` it was the work as a whole: then only work ends the outage, and no answer by itself,
+        as of a cluster that is read while another one takes nothing.
+        """
         now, advice = self._clock(), getattr(reason, "next", None)
         self.reason = str(reason)
+        self._is_work |= is_work
         if self._since is None:
             self._since = now
             self._advised.clear()
@@ -77,11 +83,11 @@ class OutageLog:
         self._advised.add(advice)
         self._next_reminder = now + self._remind
 
-    def worked(self) -> None:
-        """Note that an attempt has worked."""
-        if self._since is not None:
+    def worked(self, *, is_work: bool = False) -> None:
+        """Note that an attempt has worked; it ends an outage of its own kind."""
+        if self._since is not None and self._is_work == is_work:
             self._log.info("%s: back after %.1f s", self._subject, self._clock() - self._since)
-            self._since = self.reason = None
+            self._since, self.reason, self._is_work = None, None, False
             self._ended = self._clock()
 
 

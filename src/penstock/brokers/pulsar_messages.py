@@ -172,9 +172,8 @@ def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
 async def _read(
     client: PulsarClient, part: str, start: Start, until_end: bool, queue: asyncio.Queue[Item | None]
 ) -> None:
-    reader = await client.reader(
-        part, start=LATEST if start.kind is StartKind.END else EARLIEST, convert=_copied
-    )
+    place = LATEST if start.kind is StartKind.END else EARLIEST
+    reader = await client.reader(part, start=place, convert=_copied, create=False)
     try:
         last = await reader.last_message_id()
         await _go_to(reader, start, last)

@@ -162,6 +162,11 @@ class PulsarSubscriptions(PulsarAdmin):
             return None
         return self._stats(topic, bool(whole(self._object(found.value, subject).get("partitions"))))
 
+    def messages_in(self, topic: str) -> int:
+        """Count the messages that a partitioned topic has got since its broker loaded it."""
+        path, subject = f"{topic_path(topic)}/partitioned-stats?perPartition=false", f"topic {topic}"
+        return whole(self._object(self._get(path, subject), subject).get("msgInCounter")) or 0
+
     def messages_left(self, topic: str, subscription: str) -> int | None:
         """Count the messages of a backlog; None if the broker gave up, because there are too many.
 

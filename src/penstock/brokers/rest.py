@@ -10,10 +10,12 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlencode, urljoin, urlsplit
 
 from penstock.brokers.conditions import START, Condition, made, tls_cause, tls_error, token_error
 from penstock.brokers.tls import tls_context
@@ -84,18 +86,24 @@ class Rest:
         connect_timeout: float = 5.0,
         hosts: Iterable[str] = (),
         brokers: str | None = None,
+        max_bytes: int | None = None,
+        max_seconds: float | None = None,
     ) -> None:
+        """`timeout` is for each step; `max_seconds` for a whole call, whose answer may come in drops."""
         try:
             import httpx
         except ImportError as exc:
             raise MissingExtra("contract", "httpx", purpose="talking to REST interfaces") from exc
         self.name = name
         self.base = url.rstrip("/")
+        self._url = url
         self.address = mask_address(self.base)
         self._hosts = {host.lower() for host in hosts}
         self._brokers = brokers
         self._asked_brokers = -BROKERS_SECONDS
         self._asking = threading.Lock()
+        self._max_bytes = max_bytes
+        self._max_seconds = max_seconds
         self._headers = {"Accept": f"{media_type}, application/json", "Content-Type": media_type}
         if authorization is not None:
             self._headers["Authorization"] = authorization
@@ -107,11 +115,22 @@ class Rest:
 
         `base` is another address on the same server.
         """
+        body = None if value is None else json.dumps(value).encode()
+        with self._translated():
+            return self._follow(method, f"{base or self.base}{path}", body)
+
+    def post_form(self, fields: Mapping[str, str]) -> Answer:
+        """Send a form to the address as it was given; an answer of any status is for the caller to judge."""
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        with self._translated():
+            return self._follow("POST", self._url, urlencode(fields).encode(), more=form, any_status=True)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
         import httpx
 
-        body = None if value is None else json.dumps(value).encode()
         try:
-            return self._follow(method, f"{base or self.base}{path}", body)
+            yield
         except httpx.InvalidURL as exc:
             raise ConfigError(
                 f"'{self.address}' is not an address", next="correct it in the context"
@@ -145,12 +164,22 @@ class Rest:
     def _authorization(self) -> str | None:
         return self._headers.get("Authorization")
 
-    def _follow(self, method: str, url: str, body: bytes | None) -> Answer:
+    def _follow(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        *,
+        more: Mapping[str, str] = MappingProxyType({}),
+        any_status: bool = False,
+    ) -> Answer:
+        until = None if self._max_seconds is None else time.monotonic() + self._max_seconds
         for _ in range(MAX_REDIRECTS + 1):
-            headers = self._headers_for(url)
+            headers = {**self._headers_for(url), **more}
             with self._client.stream(method, url, content=body, headers=headers) as response:
                 if response.status_code not in _REDIRECTS:
-                    return self._known(self._read(response), url)
+                    read = self._answer if any_status else self._read
+                    return self._known(read(response, until), url)
                 url = self._next(url, response.headers.get("location", ""))
             if not self._gets_credentials(url):
                 self._learn_brokers(url)
@@ -215,16 +244,20 @@ class Rest:
             )
         return target
 
-    def _raw(self, response: Any) -> bytes:
-        raw = bytearray()
+    def _answer(self, response: Any, until: float | None = None) -> Answer:
+        raw, most = bytearray(), self._max_bytes or MAX_BYTES
         for chunk in response.iter_bytes():
             raw += chunk
-            if len(raw) > MAX_BYTES:
-                raise ClusterError(f"{self.name} answered more than {MAX_BYTES} bytes", where=self.address)
-        return bytes(raw)
+            if len(raw) > most:
+                raise ClusterError(f"{self.name} answered more than {most} bytes", where=self.address)
+            if until is not None and time.monotonic() > until:
+                raise Unreachable(
+                    f"{self.name} did not answer within {self._max_seconds:g} s", where=self.address
+                )
+        return Answer(response.status_code, _parse(bytes(raw)))
 
-    def _read(self, response: Any) -> Answer:
-        answer = Answer(response.status_code, _parse(self._raw(response)))
+    def _read(self, response: Any, until: float | None = None) -> Answer:
+        answer = self._answer(response, until)
         if answer.status in _NOBODY:
             raise Unreachable(
                 f"{self.name} is not serving", where=self.address, why=answer.reason, next=START

@@ -15,6 +15,7 @@ from penstock.cli.planning import (
     Environment,
     Form,
     Output,
+    PipelineFile,
     Previous,
     Servers,
     Situation,
@@ -62,15 +63,16 @@ def command(
     environment: Environment = None,
     previous: Previous = None,
     server: Servers = None,
+    pipeline: PipelineFile = None,
     form: Output = None,
 ) -> None:
     """Change the clusters to what the contract says; a stale plan is refused."""
     names, chosen = allow or [], form_of(form)
     if planfile is None:
-        with look(environment=environment, previous=previous, servers=server) as situation:
+        with look(environment=environment, previous=previous, servers=server, pipeline=pipeline) as situation:
             _apply(situation.plan(), situation, None, names, chosen)
         return
-    if environment or previous or server:
+    if environment or previous or server or pipeline:
         raise UsageError("a saved plan brings its own environment and servers", next="leave the options out")
     saved = _load(planfile)
     with saved.look() as situation:
@@ -108,6 +110,7 @@ class SavedPlan:
             environment=file.plan.environment,
             previous=folder / file.previous if file.previous else None,
             servers=list(file.servers) if file.servers else None,
+            pipeline=folder / file.pipeline if file.pipeline else None,
         )
 
     def resume(self, fresh: Plan) -> Plan:

@@ -9,6 +9,7 @@ from penstock.cli.planning import (
     Environment,
     Explain,
     Output,
+    PipelineFile,
     Servers,
     form_of,
     look,
@@ -22,11 +23,12 @@ __all__ = ["command"]
 def command(
     environment: Environment = None,
     server: Servers = None,
+    pipeline: PipelineFile = None,
     explain: Explain = False,
     form: Output = None,
 ) -> None:
     """Compare and exit with 3 if anything differs, with 0 if not; nothing is asked or changed."""
-    with look(environment=environment, servers=server) as situation:
+    with look(environment=environment, servers=server, pipeline=pipeline) as situation:
         plan = situation.plan()
     print_plan(plan, form_of(form), explain=explain)
     if plan.steps:

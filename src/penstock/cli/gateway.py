@@ -196,7 +196,7 @@ def command(
         return _print_apis()
     output.show_logs(debug=current().verbosity >= _DEBUG_VERBOSITY, times=True)
     from penstock.gateway.groups.group import Limits as GroupLimits
-    from penstock.gateway.mapping import OnUndecodable
+    from penstock.mapping import OnUndecodable
 
     options = replace(
         _cluster(pulsar, admin, pulsar_token_file, pulsar_ca_file, (pulsar_cert_file, pulsar_key_file)),

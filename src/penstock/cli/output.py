@@ -327,8 +327,13 @@ def _bar(description: str, total: float | None, *, counted: bool) -> Iterator[Pr
 
 
 @contextmanager
-def live_table(columns: Sequence[str]) -> Iterator[Callable[[Iterable[Sequence[object]]], None]]:
-    """Give a function that shows a table on stderr over the one before; elsewhere the last one is told."""
+def live_table(
+    columns: Sequence[str], *, keep: bool = True
+) -> Iterator[Callable[[Iterable[Sequence[object]]], None]]:
+    """Give a function that shows a table on stderr over the one before; elsewhere the last one is told.
+
+    Without `keep` nothing is left of it at the end, and nothing told.
+    """
     if current().quiet or not sys.stderr.isatty():
         last: list[Sequence[object]] = []
 
@@ -336,14 +341,19 @@ def live_table(columns: Sequence[str]) -> Iterator[Callable[[Iterable[Sequence[o
             last[:] = rows
 
         yield note
-        for row in last:
+        for row in last if keep else ():
             pairs = (f"{name} {_cell(cell)}" for name, cell in zip(columns, row, strict=True) if cell != "")
             talk(", ".join(pairs))
         return
     from rich.live import Live
 
     _end_status()
-    with Live(console=_console(sys.stderr), redirect_stdout=sys.stdout.isatty(), auto_refresh=False) as live:
+    with Live(
+        console=_console(sys.stderr),
+        redirect_stdout=sys.stdout.isatty(),
+        auto_refresh=False,
+        transient=not keep,
+    ) as live:
         yield lambda rows: live.update(
             _table(columns, [tuple(map(_cell, row)) for row in rows], None), refresh=True
         )

@@ -14,6 +14,7 @@ from penstock.cli.planning import (
     Environment,
     Explain,
     Output,
+    PipelineFile,
     Previous,
     Servers,
     form_of,
@@ -39,10 +40,11 @@ def command(
     exit_code: ExitCode = False,
     previous: Previous = None,
     server: Servers = None,
+    pipeline: PipelineFile = None,
     form: Output = None,
 ) -> None:
     """Show what would change; nothing is changed."""
-    with look(environment=environment, previous=previous, servers=server) as situation:
+    with look(environment=environment, previous=previous, servers=server, pipeline=pipeline) as situation:
         plan = situation.plan()
     print_plan(plan, form_of(form), explain=explain)
     if out is not None:
@@ -51,6 +53,7 @@ def command(
         file = PlanFile(
             contract=os.path.relpath(situation.path, out.parent),
             previous=os.path.relpath(previous, out.parent) if previous else None,
+            pipeline=os.path.relpath(pipeline, out.parent) if pipeline else None,
             servers=tuple(server) if server else None,
             plan=plan,
         )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.config import Config, Context
     from penstock.contract import Contract
     from penstock.contract.clusters import ContractClusters
-    from penstock.contract.desired import Desired
+    from penstock.contract.desired import Desired, WantedKafkaTopic
     from penstock.contract.plan import Plan
 
 __all__ = [
@@ -59,6 +59,14 @@ Previous = Annotated[
 Servers = Annotated[
     list[str] | None,
     typer.Option("--server", metavar="NAME", help="Only this server of the contract; may be repeated."),
+]
+PipelineFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--pipeline",
+        metavar="FILE",
+        help="Pipeline whose contract is planned, with the topics that its job needs for itself.",
+    ),
 ]
 Output = Annotated[
     Form | None, typer.Option("-o", "--output", help="Form of the plan; markdown is for a review comment.")
@@ -105,24 +113,43 @@ def look(
     environment: str | None = None,
     previous: Path | None = None,
     servers: list[str] | None = None,
+    pipeline: Path | None = None,
 ) -> Situation:
-    """Load the contract, choose the servers, and make the clients; nothing is connected yet."""
+    """Load the contract, choose the servers, and make the clients; nothing is connected yet.
+
+    With a pipeline its contract is taken, and what its job keeps on clusters is planned too.
+    """
     from penstock.contract import load
     from penstock.contract.clusters import ContractClusters
     from penstock.contract.desired import desired_state
 
     config = configuration()
-    path = contract or contract_path(config)
-    loaded = load(path)
     chosen = config.context(context) if context else config.context()
+    path, needed = _of_pipeline(pipeline, chosen) if pipeline else (None, ())
+    path = contract or path or contract_path(config)
+    loaded = load(path)
     desired = desired_state(
         loaded,
         servers=servers or _known(loaded, chosen),
         environment=environment,
         previous=load(previous) if previous else None,
-    )
+    ).with_topics(needed)
     clusters = ContractClusters(loaded, chosen, connect_timeout=_seconds(config))
     return Situation(path=path, contract=loaded, context=chosen, clusters=clusters, desired=desired)
+
+
+def _of_pipeline(file: Path, context: Context | None) -> tuple[Path, tuple[WantedKafkaTopic, ...]]:
+    """Return the contract of a pipeline, and the topics that its job keeps its progress in."""
+    from penstock.pipeline.compile import load_pipeline
+    from penstock.pipeline.delivery.progress_topic import wanted_progress_topic
+    from penstock.pipeline.job.choice import progress_servers
+
+    pipeline = load_pipeline(file, context=context)
+    needed = progress_servers(pipeline).items()
+    return (
+        Path(os.path.relpath(pipeline.contract.files[0])),
+        tuple(wanted_progress_topic(server, sources, str(file)) for server, sources in needed),
+    )
 
 
 def contract_path(config: Config) -> Path:

@@ -108,7 +108,7 @@ def command(
     package: PackageFile = None,
     worker_python: WorkerPython = None,
 ) -> None:
-    """Run a pipeline; the first lines say by which engine each route runs, and what its delivery is worth.
+    """Run a pipeline; the first lines say where each route runs, and what its delivery is worth.
 
     SIGTERM or Ctrl-C finishes the batch that runs; a second one ends at once.
     """
@@ -163,19 +163,24 @@ def _run(job: Job, cluster: _Cluster, address: tuple[str, int] | None) -> None:
         job.prepare()
         _say_how(job)
         try:
-            if job.needs_spark:
+            if job.engine == EngineName.SPARK:
                 _run_in_spark(job, cluster)
             else:
                 with _signals(job):
                     job.run()
-        finally:
-            _summary(job, time.monotonic() - began)
+        except BaseException:
+            # A job that wrote nothing has no sum: zeros, a lag among them, would be taken as measured.
+            if any(each.batches or each.counts for each in job.totals.values()):
+                _summary(job, time.monotonic() - began)
+            raise
+        _summary(job, time.monotonic() - began)
 
 
 def _run_in_spark(job: Job, cluster: _Cluster) -> None:
     from penstock.pipeline.spark.startup import is_local
 
     spark = start_spark(
+        job.pipeline.name or Path(job.pipeline.path).stem,
         settings=cluster.settings,
         sources=len(job.totals),
         worker_python=cluster.worker_python,
@@ -233,12 +238,13 @@ def _stop_spark(spark: SparkSession) -> None:
 
 
 def _say_how(job: Job) -> None:
-    """Say of each route who runs it and what its delivery is worth, before the first record is read."""
+    """Say of each route where it runs and what its delivery is worth, before the first record is read."""
     for each in job.plan:
         if current().output is Format.JSON:
             output.talk(json.dumps(asdict(each)))
         else:
-            output.talk(f"route {each.route}: engine {each.engine}, {each.guarantee}")
+            decides = each.evaluator + (", condition by Spark" if each.condition_by_spark else "")
+            output.talk(f"route {each.route}: engine {each.engine} ({decides}), {each.guarantee}")
 
 
 def _status_lines() -> Watcher:
@@ -318,8 +324,8 @@ def _summary(job: Job, seconds: float) -> None:
 
 
 def _counters(job: Job) -> tuple[str, ...]:
-    """Name the counters of every engine, and those of one that has counted something else."""
-    from penstock.pipeline.stage import COUNTERS
+    """Name the counters of every job, and those of one that has counted something else."""
+    from penstock.pipeline.counters import COUNTERS
 
     return tuple(dict.fromkeys((*COUNTERS, *(name for each in job.totals.values() for name in each.counts))))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from penstock.cli import output
 from penstock.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -61,12 +63,22 @@ class OnDataLoss(StrEnum):
 
 
 class EngineName(StrEnum):
-    """Who runs the routes."""
+    """Where the routes run."""
 
-    AUTO = "auto"
-    FUSED = "fused"
-    COLUMNS = "columns"
+    SPARK = "spark"
     LOOP = "loop"
+
+
+def _engine_name(text: str) -> EngineName:
+    """Read the value of --engine; a former name is noted and means spark."""
+    from penstock.pipeline.document import ENGINES, FORMER_ENGINES
+
+    if text in FORMER_ENGINES:
+        output.talk(f"--engine {text} means spark now: which evaluator decides is found by itself")
+        return EngineName.SPARK
+    if text not in ENGINES:
+        raise typer.BadParameter(f"'{text}' is not one of {', '.join(map(repr, ENGINES))}.")
+    return EngineName(text)
 
 
 def _refuse_real_time(given: bool) -> None:
@@ -100,11 +112,16 @@ Ui = Annotated[bool, typer.Option("--ui", help="Serve Spark's UI and print its a
 RealTime = Annotated[bool, typer.Option("--real-time", hidden=True, callback=_refuse_real_time)]
 EngineOption = Annotated[
     EngineName | None,
-    typer.Option("--engine", help="Who runs the routes, loop without Spark; else as the pipeline says."),
+    typer.Option(
+        "--engine",
+        parser=_engine_name,
+        metavar="[spark|loop]",
+        help="Where the routes run, loop without Spark; else as the pipeline says.",
+    ),
 ]
 AtLeastOnce = Annotated[
     bool,
-    typer.Option("--at-least-once", help="Write without transactions where fused or loop would use them."),
+    typer.Option("--at-least-once", help="Write without transactions, where they would be used."),
 ]
 Shadow = Annotated[
     int,
@@ -112,7 +129,7 @@ Shadow = Annotated[
         "--shadow",
         metavar="N",
         min=0,
-        help="Let one of N records of fused or loop be done twice and compared; 0: none.",
+        help="Let one of N records of the kernel be decided by the reference too, and compared; 0: none.",
     ),
 ]
 Group = Annotated[
@@ -135,17 +152,17 @@ MaxOffsets = Annotated[
 ]
 MaxBytes = Annotated[
     int | None,
-    typer.Option("--max-bytes", min=1, help="Bytes of one batch of fused, about; 1 GiB if not given."),
+    typer.Option("--max-bytes", min=1, help="Bytes of one batch of Spark, about; 1 GiB if not given."),
 ]
 MaxTasks = Annotated[
     int | None,
-    typer.Option("--max-tasks", min=1, help="Tasks of one batch of fused at most; else as Spark has slots."),
+    typer.Option("--max-tasks", min=1, help="Tasks of one batch of Spark at most; else as it has slots."),
 ]
 Split = Annotated[
     bool,
     typer.Option(
         "--split",
-        help="Let several tasks of fused share a large partition; needs --at-least-once and ordering: none.",
+        help="Let several tasks share a large partition; needs --at-least-once and ordering: none.",
     ),
 ]
 MaxFailures = Annotated[
@@ -269,7 +286,9 @@ def spark_settings(given: Mapping[str, Any], pipeline: Pipeline | None = None) -
         "spark.driver.memory": given["driver_memory"],
         "spark.ui.enabled": "true" if given["ui"] else None,
     }
+    _check_memory(given["driver_memory"])
     found |= {key: value for key, value in named.items() if value is not None}
+    _check_master(found.get("spark.master"))
     return {**found, **_of_package(given["package"], found, pipeline)}
 
 
@@ -286,6 +305,21 @@ def _conf(texts: Sequence[str]) -> dict[str, str]:
             )
         found[key] = value
     return found
+
+
+def _check_memory(text: str | None) -> None:
+    """Refuse a size that Java does not take, or takes for bytes: spark-submit hands it on as `-Xmx`."""
+    if text is not None and re.fullmatch("[1-9][0-9]*[kmgt]", text, re.IGNORECASE) is None:
+        raise UsageError(f"{text} is no size", where="--driver-memory", next="write it like 512m or 2g")
+
+
+def _check_master(text: str | None) -> None:
+    if text is not None and text != "yarn" and not text.startswith(("local", "spark:", "k8s:")):
+        raise UsageError(
+            f"'{text}' is no master of Spark",
+            where="--master",
+            next="write --master spark://HOST:7077, yarn, k8s://https://HOST:PORT or local[*]",
+        )
 
 
 def _interval(text: str | None) -> float | None:
@@ -335,11 +369,6 @@ def refuse_idle_words(engine: str, given: Mapping[str, Any]) -> None:
             "--take-over is for the loop, whose progress is a group",
             why="The progress of a Spark job is its checkpoint, which belongs to one pipeline file.",
             next="leave --take-over out, or run --engine loop",
-        )
-    if engine == EngineName.COLUMNS and given["shadow"]:
-        raise UsageError(
-            "--shadow compares the kernel of fused and loop, and the columns engine has none",
-            next="leave --shadow out, or choose another engine",
         )
 
 

@@ -15,7 +15,7 @@ __all__ = ["compile_kernels", "silence_java_clients", "start_spark"]
 
 
 def compile_kernels() -> None:
-    """Compile the kernels of fused tasks if the cache does not have them, and say so."""
+    """Compile the kernels of tasks if the cache does not have them, and say so."""
     from penstock.pipeline import kernel_cache
 
     if not kernel_cache.is_compiled():

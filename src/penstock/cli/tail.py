@@ -186,20 +186,19 @@ def _verdict(reading: Any, value: bytes | None) -> tuple[CloudEvent | None, str 
 
 def _wanted(type_: str | None, where: str | None) -> Callable[[Shown], bool]:
     """Give the test of the flags; records that are no events pass only where nothing was asked of events."""
+    from penstock.pipeline.evaluators.reference.route import Output, RouteEvaluator
     from penstock.pipeline.plan.route import RoutePlan
     from penstock.pipeline.plan.sql import parse_sql
-    from penstock.pipeline.plan.verdict import KEEP
-    from penstock.pipeline.reference.route import route_event
 
-    plan = RoutePlan(name="tail", where=parse_sql(where)) if where else None
+    route = RouteEvaluator(RoutePlan(name="tail", where=parse_sql(where))) if where else None
 
     def test(item: Shown) -> bool:
         if item.event is None:
-            return type_ is None and plan is None
+            return type_ is None and route is None
         if type_ is not None and item.event.type != type_:
             return False
         now = time.time_ns() // 1000
-        return plan is None or route_event(plan, item.event, key=item.key, now=now).verdict == KEEP
+        return route is None or isinstance(route.route(item.event, key=item.key, now=now), Output)
 
     return test
 

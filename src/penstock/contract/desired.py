@@ -15,6 +15,7 @@ from penstock.contract.addresses import addresses_of, may_name
 from penstock.contract.channels import Channel
 from penstock.contract.document import Contract
 from penstock.contract.environments import kafka_channel, pulsar_channel, require_environment
+from penstock.contract.fingerprint import fingerprint
 from penstock.contract.kafka import KafkaChannel
 from penstock.contract.protocols import family_of
 from penstock.contract.pulsar import PulsarChannel, PulsarRetention
@@ -26,6 +27,8 @@ from penstock.errors import ContractError, UsageError
 __all__ = ["Desired", "Note", "WantedKafkaTopic", "WantedNamespace", "WantedPulsarTopic", "desired_state"]
 
 MEGABYTE: Final = 1024 * 1024
+OWN_TOPICS: Final = "__penstock_"
+"""What the names of topics begin with in which Penstock keeps state of its own: no plan removes one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,8 @@ class WantedKafkaTopic:
     replicas: int | None = None
     settings: tuple[tuple[str, str], ...] = ()
     dead_letters_of: tuple[str, ...] = ()
+    may_have_more: bool = False
+    """Whether a topic with more partitions is as good: then they are not compared."""
     place: str = ""
 
 
@@ -95,6 +100,25 @@ class Desired:
     gone: tuple[tuple[str, str], ...] = ()
     """Server and topic of what the earlier document declared and this one does not."""
     notes: tuple[Note, ...] = ()
+
+    def with_topics(self, topics: Iterable[WantedKafkaTopic]) -> Desired:
+        """Add topics that a pipeline needs beside those of its contract, on the servers that are looked at.
+
+        A topic that the contract declares too keeps what only one of them says; raises ContractError if they
+        disagree.
+        """
+        found = {(each.server, each.topic): each for each in self.kafka_topics}
+        added = sorted(
+            (each for each in topics if self.servers.get(each.server) == "kafka"),
+            key=lambda each: each.server,
+        )
+        for each in added:
+            key = (each.server, each.topic)
+            found[key] = _merged(found[key], each, each.topic) if key in found else each
+        wanted = tuple(sorted(found.values(), key=lambda each: (each.server, each.topic)))
+        # A plan of this state is another one than that of the contract alone.
+        mark = fingerprint((self.fingerprint, [replace(each, place="") for each in added]))
+        return replace(self, kafka_topics=wanted, fingerprint=mark if added else self.fingerprint)
 
 
 def desired_state(
@@ -176,6 +200,10 @@ def _gone(
     pulsar = [key for key in before.pulsar if key not in now.pulsar]
     gone = []
     for server, topic in sorted(kafka + pulsar):
+        if topic.startswith(OWN_TOPICS):
+            text = f"is kept: {topic} holds how far pipelines are"
+            now.notes[topic] = Note(name=topic, text=text)
+            continue
         template = _open_template(contract, server, topic)
         if template is None:
             gone.append((server, topic))

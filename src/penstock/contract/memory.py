@@ -29,10 +29,12 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "compression.type": "producer",
     "delete.retention.ms": "86400000",
     "max.message.bytes": "1048588",
+    "min.cleanable.dirty.ratio": "0.5",
     "min.insync.replicas": "1",
     "retention.bytes": "-1",
     "retention.ms": "604800000",
     "segment.bytes": "1073741824",
+    "segment.ms": "604800000",
     "unclean.leader.election.enable": "false",
 }
 

@@ -34,6 +34,8 @@ class PlanFile:
     """The document that the plan belongs to, as a path from the folder of this file."""
     previous: str | None = None
     """Its earlier version, likewise, if topics may be removed."""
+    pipeline: str | None = None
+    """The pipeline whose own topics are planned too, likewise."""
     servers: tuple[str, ...] | None = None
     """The servers that were looked at; None is all that the context knows."""
     started: bool = False

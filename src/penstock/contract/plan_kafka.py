@@ -116,6 +116,8 @@ def _unknown(wanted: WantedKafkaTopic, cluster: ActualKafka) -> Iterator[Note | 
 def _partitions(wanted: WantedKafkaTopic, topic: ActualKafkaTopic) -> Iterator[Step]:
     if wanted.partitions is None or wanted.partitions == topic.partitions:
         return
+    if wanted.may_have_more and topic.partitions > wanted.partitions:
+        return
     if wanted.partitions > topic.partitions:
         yield AddPartitions(
             server=wanted.server,

@@ -6,7 +6,6 @@ The code of the gateway is not imported here: it is a process like the others.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.config import Child
@@ -15,32 +14,7 @@ from penstock.embedded.ports import LOOPBACK, ask
 from penstock.embedded.pulsar import Pulsar
 from penstock.embedded.server import Server
 
-__all__ = ["Gateway", "RemotePulsar"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemotePulsar:
-    """A Pulsar that somebody else runs; with a token, clients of the gateway need one too."""
-
-    service_url: str
-    admin_url: str | None = None
-    """None: the gateway guesses it."""
-    token_file: Path | None = None
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
-
-    def flags(self) -> list[str]:
-        """Give the flags of `penstock gateway` for it."""
-        rows = {
-            "--pulsar": self.service_url,
-            "--admin": self.admin_url,
-            "--pulsar-token-file": self.token_file,
-            "--pulsar-ca-file": self.ca_file,
-            "--pulsar-cert-file": self.cert_file,
-            "--pulsar-key-file": self.key_file,
-        }
-        return [word for flag, value in rows.items() if value is not None for word in (flag, str(value))]
+__all__ = ["Gateway"]
 
 
 class Gateway(Server):
@@ -55,7 +29,7 @@ class Gateway(Server):
 
     def __init__(
         self,
-        pulsar: Pulsar | RemotePulsar,
+        pulsar: Pulsar,
         *,
         data: str | Path | None = None,
         wipe: bool = False,
@@ -88,8 +62,6 @@ class Gateway(Server):
 
     def _where(self) -> list[str]:
         pulsar = self._pulsar
-        if isinstance(pulsar, RemotePulsar):
-            return pulsar.flags()
         where = ["--pulsar", pulsar.service_url, "--admin", pulsar.admin_url]
         if pulsar.secured:
             conf = pulsar.data / "conf"
@@ -100,10 +72,7 @@ class Gateway(Server):
         return where
 
     def _command_line(self) -> list[str]:
-        asks = isinstance(self._pulsar, RemotePulsar) and self._pulsar.token_file is not None
-        # The port is open to everybody on this machine: who comes must have a token too.
-        address = f"sasl_plaintext://{self.bootstrap}" if asks else self.bootstrap
-        listen = ["--listen", address, "--metrics-listen", f"{LOOPBACK}:{self.port('metrics-port')}"]
+        listen = ["--listen", self.bootstrap, "--metrics-listen", f"{LOOPBACK}:{self.port('metrics-port')}"]
         # One developer's consumer does not wait for others, and what it commits is seen on Pulsar at once.
         defaults = ["--rebalance-delay", "0", "--cursor-period", "1"]
         command = [sys.executable, "-m", "penstock.cli", "gateway", *self._where(), *listen]

@@ -27,9 +27,10 @@ def make_folder(prefix: str) -> Path:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder that `make_folder` has made, as far as that is possible."""
-    shutil.rmtree(path, ignore_errors=True)
-    _folders.pop(path, None)
+    """Remove a folder that `make_folder` has made, as far as that is possible; any other one stays."""
+    if path in _folders:
+        shutil.rmtree(path, ignore_errors=True)
+        del _folders[path]
 
 
 @contextmanager

@@ -46,10 +46,17 @@ class Stack:
         registry_port: int = 0,
         gateway_port: int = 0,
         record_classes: bool = False,
+        kafka_settings: dict[str, str] | None = None,
     ) -> None:
         self._data = Path(data).absolute() if data is not None else None
         makers: dict[str, Callable[[], Server]] = {
-            "kafka": lambda: Kafka(data=self._folder("kafka"), wipe=wipe, secured=secured, port=kafka_port),
+            "kafka": lambda: Kafka(
+                data=self._folder("kafka"),
+                wipe=wipe,
+                secured=secured,
+                port=kafka_port,
+                settings=kafka_settings,
+            ),
             "pulsar": lambda: Pulsar(
                 data=self._folder("pulsar"),
                 wipe=wipe,

@@ -17,7 +17,7 @@ from penstock.events.shapes import index_of
 from penstock.events.timestamp import read_nanoseconds
 from penstock.events.types import AttributeType, AttributeValue, canonical, native
 
-__all__ = ["NO_TYPES", "CloudEvent", "Types", "shaped"]
+__all__ = ["NO_TYPES", "CloudEvent", "Types", "shaped", "with_data"]
 
 Types = Mapping[str, AttributeType]
 NO_TYPES: Types = MappingProxyType({})
@@ -71,10 +71,8 @@ class CloudEvent:
 
         `sound` says that every rule of core holds; a lenient reader may give an event that is not.
         """
-        event = shaped({name: at for at, name in enumerate(attributes)}, tuple(attributes.values()), data)
-        event._types = NO_TYPES if types is None else types
-        event._sound = sound
-        return event
+        index = {name: at for at, name in enumerate(attributes)}
+        return shaped(index, tuple(attributes.values()), data, NO_TYPES if types is None else types, sound)
 
     @property
     def attributes(self) -> Mapping[str, str]:
@@ -253,15 +251,26 @@ class CloudEvent:
         return f"CloudEvent({self.attributes!r}, {self._data!r})"
 
 
-def shaped(index: Mapping[str, int], texts: tuple[str, ...], data: Data) -> CloudEvent:
+def shaped(
+    index: Mapping[str, int],
+    texts: tuple[str, ...],
+    data: Data,
+    types: Types = NO_TYPES,
+    sound: bool = True,
+) -> CloudEvent:
     """Make an event as `unchecked` does, of an index of names and the texts in its order; the fastest way."""
     event = new(CloudEvent)
     event._index = index
     event._texts = texts
-    event._types = NO_TYPES
+    event._types = types
     event._data = data
-    event._sound = True
+    event._sound = sound
     return event
+
+
+def with_data(event: CloudEvent, data: Data) -> CloudEvent:
+    """Return an event with other data and the same attributes; the caller has checked that it may."""
+    return shaped(event._index, event._texts, data, event._types, event._sound)
 
 
 def _canonical(attributes: Mapping[str, AttributeValue]) -> tuple[dict[str, str], Types]:

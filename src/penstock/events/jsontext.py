@@ -15,7 +15,7 @@ from typing import Any
 import jiter
 import orjson
 
-__all__ = ["JsonValue", "copied", "dumps", "loads", "member_span"]
+__all__ = ["JsonValue", "copied", "dumps", "loads", "loads_lossless", "member_span"]
 
 JsonValue = Any
 """None, bool, int, float, str, list or dict with str keys."""
@@ -63,6 +63,16 @@ def _beyond(match: re.Match[bytes]) -> bytes:
 def loads_last_wins(raw: bytes) -> JsonValue:
     """Parse as `loads`, but let the last of several equal members win (for `lenient`)."""
     return _exactly(raw, catch_duplicate_keys=False)
+
+
+def loads_lossless(raw: bytes) -> JsonValue:
+    """Parse as `loads`; a number with a fraction or an exponent is a jiter.LosslessFloat: as it was written.
+
+    ValueError also for an integer of more than 4300 digits.
+    """
+    return _parse(
+        raw, allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True, float_mode="lossless-float"
+    )
 
 
 def copied(value: JsonValue) -> JsonValue:

@@ -27,6 +27,7 @@ from penstock.gateway.productions import Productions
 from penstock.gateway.security.session import Admission, NotAdmitted, Session
 from penstock.gateway.told import Codes, Told, name_of
 from penstock.wire.buffer import Buffer
+from penstock.wire.framing import SIZE_BYTES
 from penstock.wire.kafka import APIS, response_pieces
 from penstock.wire.kafka.apis import FETCH, PRODUCE
 
@@ -153,9 +154,16 @@ class Client(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Begin the requests that are whole now."""
-        self._connection.input.wrote(nbytes)
+        frames = self._connection.input
+        frames.wrote(nbytes)
         self._active = time.monotonic()
-        self._take_requests()
+        if self._partial < SIZE_BYTES or self._is_behind or frames.missing <= 0:
+            return self._take_requests()
+        # More of a request whose size was checked: only the bytes that are held have changed.
+        self._partial += nbytes
+        self._share.take_partial(nbytes)
+        if self._share.is_full:
+            self.regulate()
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from penstock.brokers.pulsar import Host, ServiceUrl
 from penstock.config.secret import Secret
@@ -12,14 +11,12 @@ from penstock.gateway.entrance import Listener
 from penstock.gateway.groups.group import Limits as GroupLimits
 from penstock.gateway.handler import Settings
 from penstock.gateway.limits import Limits
-from penstock.gateway.mapping import OnUndecodable
 from penstock.gateway.pulsar.coordinators import NAMESPACE, PARTITIONS
 from penstock.gateway.pulsar.cursor_sync import PERIOD
 from penstock.gateway.pulsar.retention import KAFKA_HOURS
+from penstock.mapping import OnUndecodable
 
 __all__ = ["Options", "guess_admin"]
-
-_ADMIN_PORTS: Final = {False: ("http", 8080), True: ("https", 8443)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +89,4 @@ def guess_admin(pulsar: str) -> str:
     >>> guess_admin("pulsar://a:6650,b:6650"), guess_admin("pulsar+ssl://[::1]")
     ('http://a:8080', 'https://[::1]:8443')
     """
-    url = ServiceUrl.parse(pulsar)
-    scheme, port = _ADMIN_PORTS[url.tls]
-    return f"{scheme}://{Host(url.hosts[0].name, port)}"
+    return ServiceUrl.parse(pulsar).usual_admin

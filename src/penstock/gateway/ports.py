@@ -92,6 +92,8 @@ class Slice:
     """The offset behind the batches; what to wait for if they are too few."""
     is_limited: bool = False
     """Whether waiting brings no more: it is as much as is given at once, for the memory that there is."""
+    is_cut: bool = False
+    """Whether more has come than was asked for."""
 
     @property
     def size(self) -> int:

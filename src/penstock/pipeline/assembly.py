@@ -15,7 +15,7 @@ from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.functions.build import invoker_of
 from penstock.pipeline.plan.route import FunctionKey, RoutePlan, SimpleKey
 from penstock.pipeline.ports import Invoker, Target
-from penstock.pipeline.pulsar import PULSAR, is_served, path_name, profile_on
+from penstock.pipeline.pulsar import PULSAR, is_native, is_served, path_name, profile_on
 from penstock.pipeline.stage import Stage, StageRoute, read_cloud_events
 from penstock.pipeline.typed.joints import checks_of, reader_of, writer_of
 from penstock.pipeline.typed.schemas import Schemas
@@ -23,7 +23,7 @@ from penstock.pipeline.typed.schemas import Schemas
 __all__ = ["Source", "sources_of", "stage_of"]
 
 _SERVED: Final = ("kafka", PULSAR)
-"""The protocols that a job reads and writes; Pulsar's through the gateway."""
+"""The protocols that a job reads and writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,16 @@ class Source:
         return self.routes[0].receive
 
     @property
+    def is_on_pulsar(self) -> bool:
+        """Whether it is read from Pulsar itself, and not through a gateway."""
+        return is_native(self.receive.protocol, self.receive.connection)
+
+    @property
+    def asks_spark(self) -> bool:
+        """Whether a route has a condition in Spark's own SQL."""
+        return any(route.sql is not None for route in self.routes)
+
+    @property
     def topic(self) -> str:
         """The topic that is read."""
         return str(self.receive.topic)
@@ -58,6 +68,23 @@ class Source:
         Receipts are written when everything else of a batch is durable.
         """
         return tuple(self.connections)
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The clusters that records or dead letters go to, in the order of `servers`."""
+        sent = {operation.server for route in self.routes for operation in route.send}
+        sent |= {place.server for place in (*self.dead.values(), *self.unknown)}
+        return tuple(server for server in self.servers if server in sent)
+
+    @property
+    def native_pulsar(self) -> tuple[str, ...]:
+        """The clusters that are written by Pulsar's own protocol, not through a gateway."""
+        return tuple(name for name in self.written if is_native(PULSAR, self.connections[name]))
+
+    @property
+    def on_kafka(self) -> tuple[str, ...]:
+        """The clusters that are reached by Kafka's protocol, the one that is read among them."""
+        return tuple(name for name, each in self.connections.items() if not is_native(PULSAR, each))
 
     @property
     def connections(self) -> Mapping[str, Connection]:

@@ -18,7 +18,7 @@ from penstock.events.filters import parse_filter, parse_filters
 from penstock.pipeline import rules
 from penstock.pipeline.compiled import CompiledRoute, Pipeline, PipelineCheck
 from penstock.pipeline.conflicts import refuse_disagreement, refuse_loops
-from penstock.pipeline.document import PipelineDocument, Route, read_pipeline
+from penstock.pipeline.document import FORMER_ENGINES, PipelineDocument, Route, read_pipeline
 from penstock.pipeline.functions.location import locate
 from penstock.pipeline.plan.cesql import parse_cesql
 from penstock.pipeline.plan.dialects import compile_filters
@@ -66,25 +66,32 @@ def load_pipeline(path: str | Path, *, context: Context | None = None) -> Pipeli
 
 
 def check_pipeline(
-    path: str | Path, *, context: Context | None = None, raw: bytes | None = None
+    path: str | Path,
+    *,
+    context: Context | None = None,
+    raw: bytes | None = None,
+    contract: bytes | None = None,
 ) -> PipelineCheck:
-    """Read a pipeline and its contract and check every rule, without Spark and without a broker."""
+    """Read a pipeline and its contract and check every rule, without Spark and without a broker.
+
+    `raw` and `contract` are the contents of the two files if they are not those on disk.
+    """
     report = Report()
     document = read_pipeline(Path(path), report, raw)
     pipeline = None
     if document is not None:
-        contract = _contract(document, Path(path), report)
-        if contract is not None:
-            pipeline = _Compiler(document, contract, Path(path), context, report).compile()
+        found = _contract(document, Path(path), report, contract)
+        if found is not None:
+            pipeline = _Compiler(document, found, Path(path), context, report).compile()
     findings = tuple(report)
     broken = any(finding.severity is Severity.ERROR for finding in findings)
     return PipelineCheck(pipeline=None if broken else pipeline, findings=findings)
 
 
-def _contract(document: PipelineDocument, path: Path, report: Report) -> Contract | None:
+def _contract(document: PipelineDocument, path: Path, report: Report, raw: bytes | None) -> Contract | None:
     where = path.parent / document.contract
     try:
-        result = validate(where)
+        result = validate(where, raw=raw)
     except PenstockError as exc:
         node, name = document.at("contract"), document.contract
         report.add(rules.NO_CONTRACT, node, path=name, problem=exc.what, fix=exc.next or "")
@@ -142,12 +149,14 @@ class _Compiler:
             path=self.path,
             checkpoint=self._checkpoint(),
             checkpoint_text=self.document.checkpoint,
-            engine=self.document.engine,
+            engine=self._engine(),
+            engine_text=self.document.engine,
             contract=self.contract,
             routes=whole,
             context=self.context,
             name=self._name(),
             on_data_loss=self.document.on_data_loss,
+            requires_exactly_once=self.document.exactly_once is not None,
             trigger=self._trigger(),
         )
         refuse_loops(pipeline, self.report)
@@ -155,6 +164,13 @@ class _Compiler:
         refuse_unserved(pipeline, self.report)
         warn_of_refusals(pipeline, self.report)
         return pipeline
+
+    def _engine(self) -> str:
+        said = self.document.engine
+        if said in FORMER_ENGINES:
+            self.report.add(rules.FORMER_ENGINE, self.document.at("engine"), found=said)
+            return "spark"
+        return said
 
     def _trigger(self) -> float:
         text = self.document.trigger
@@ -216,7 +232,7 @@ class _Compiler:
         receive: ResolvedOperation | None,
         send: Sequence[ResolvedOperation | None],
     ) -> None:
-        """Refuse what is said of Pulsar where there is none, and topics that the gateway does not serve."""
+        """Refuse what is said of Pulsar where there is none, and topics that are not persistent."""
         targets = [operation for operation in send if operation is not None]
         rows: tuple[tuple[str, bool, str], ...] = (
             (
@@ -234,7 +250,7 @@ class _Compiler:
                 (
                     operation.action,
                     operation.protocol == PULSAR and not is_served(str(operation.topic)),
-                    f"{operation.topic} keeps nothing: the gateway serves persistent topics",
+                    f"{operation.topic} keeps nothing: routes carry persistent topics",
                 )
                 for operation in (receive, *targets)
                 if operation is not None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from penstock.config import Context
 from penstock.contract import Contract, ResolvedOperation
-from penstock.contract.credentials import Connection
 from penstock.contract.finding import Finding, Severity
 from penstock.contract.places import Place, place_of
 from penstock.pipeline.document import Route
@@ -33,7 +31,7 @@ class CompiledRoute:
     dead_letter_channel: str
     backoff_seconds: float
     sql: str | None = None
-    """A condition in Spark's own SQL, which only the columns engine can do."""
+    """A condition in Spark's own SQL, which Spark answers."""
     unknown_channel: str | None = None
     """Where structured events of an unregistered format go unchanged."""
 
@@ -48,16 +46,18 @@ class Pipeline:
     checkpoint_text: str = ""
     """As the file says."""
     engine: str
+    """spark or loop."""
+    engine_text: str = ""
+    """As the file says, which may be a former name."""
     contract: Contract
     routes: tuple[CompiledRoute, ...]
     context: Context | None = None
     name: str | None = None
     """As the file says; None: it has no name."""
     on_data_loss: str = "stop"
+    requires_exactly_once: bool = False
     trigger: float = 0.0
     """Seconds between two batches of Spark; 0: the next one begins when there is something."""
-    gateways: Mapping[str, Connection] = field(default_factory=dict)
-    """How servers on Pulsar are reached, once that is known; see `job.gateways`."""
 
     @property
     def is_checkpoint_relative(self) -> bool:
@@ -72,8 +72,7 @@ class Pipeline:
     def place(self, channel: str, near: str) -> Place:
         """Say where a channel is: on the server `near` if it is there too."""
         there = self.contract.servers_of(self.contract.channels[channel])
-        found = place_of(self.contract, channel, server=near if near in there else None, context=self.context)
-        return replace(found, connection=self.gateways.get(found.server, found.connection))
+        return place_of(self.contract, channel, server=near if near in there else None, context=self.context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

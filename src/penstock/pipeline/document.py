@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from penstock.contract.files import Access, CannotRead
 from penstock.contract.finding import Report
@@ -16,7 +16,21 @@ from penstock.contract.readers import any_value, boolean, integer, list_of, map_
 from penstock.contract.shape import NOTHING, Part, Reading, read_part, spec
 from penstock.errors import UsageError
 
-__all__ = ["Delivery", "FunctionCall", "PipelineDocument", "Route", "read_pipeline"]
+__all__ = [
+    "ENGINES",
+    "FORMER_ENGINES",
+    "Delivery",
+    "FunctionCall",
+    "PipelineDocument",
+    "Route",
+    "read_pipeline",
+]
+
+ENGINES: Final = ("spark", "loop")
+"""Where routes run."""
+FORMER_ENGINES: Final = ("auto", "fused", "columns")
+"""Values that `engine` had and still takes; each means `spark` now."""
+
 
 _MOST_TRIES = 100
 _MOST_BATCH = 100_000
@@ -55,6 +69,8 @@ class FunctionCall(Part):
     """Seconds for one batch."""
     memory: int = spec(integer(16, _MOST_MEGABYTES), default=512)
     """Megabytes."""
+    deterministic: bool = spec(boolean, default=False)
+    """Whether it gives the same events for an event whenever it is called."""
 
 
 def _function_call(reading: Reading, node: Node) -> FunctionCall | None:
@@ -136,10 +152,12 @@ class PipelineDocument(Part):
     }
     contract: str = spec(text, default="asyncapi.yaml")
     checkpoint: str = spec(text, default=".penstock/checkpoints")
-    engine: str = spec(one_of("auto", "fused", "columns", "loop"), default="auto")
-    """Which engine runs the routes; `auto` takes the one that can do all routes of a source."""
+    engine: str = spec(one_of(*ENGINES, *FORMER_ENGINES), default="spark")
+    """Where the routes run."""
     on_data_loss: str = spec(one_of("stop", "continue"), default="stop")
     """What to do if records are gone from a topic before they were read."""
+    exactly_once: str | None = spec(one_of("required"), name="exactly-once")
+    """`required`: nothing runs that is delivered with less; None: each source as well as it can be."""
     trigger: str | None = spec(text)
     """How often a batch of Spark begins, as a duration; None: whenever there is something."""
     routes: Mapping[str, Route] = spec(map_of(part(Route), named="a route"), required=True, default=NOTHING)

@@ -1,23 +1,32 @@
-"""Which engine runs a route, and why: what `penstock routes --explain` says, with no Spark and no broker.
+"""Where a route runs, what decides it, and why: `penstock routes --explain`, with no Spark and no broker.
 
-| engine | does |
+| engine | runs |
 |---|---|
-| fused | Kafka's bytes to Kafka's bytes inside Spark's tasks, exactly once; all routes of a source, or none |
-| loop | the same without Spark, if `engine: loop` or `--engine loop` asks for it |
-| columns | whole Arrow batches by columns; one event at a time if a part of the route has no column form |
+| spark | in Spark's tasks; a condition in Spark's own SQL is answered by Spark |
+| loop | the same without Spark, if `engine: loop` or `--engine loop` asks for it; without such conditions |
 
-The names are those that `engine:` and `--engine` take.
+The kernel decides the records of which it is certain, and the reference the others;
+`dry_run.kernel_share` counts them. Where the kernel cannot express a route, the reference decides all records
+of its topic.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from penstock.errors import PenstockError, UnsupportedPlan
-from penstock.pipeline.arrow.evaluate import cannot as arrow_cannot
+from penstock.errors import PenstockError
 from penstock.pipeline.assembly import Source, sources_of
 from penstock.pipeline.compile import CompiledRoute, Pipeline
-from penstock.pipeline.job.choice import COLUMNS, LOOP, chosen, fused_stops, guarantee
+from penstock.pipeline.job.choice import (
+    LOOP,
+    SPARK,
+    engine_stops,
+    evaluator_of,
+    guarantee,
+    kernel_stops,
+    refuse_unrunnable,
+    require_kernels,
+)
 from penstock.pipeline.plan.explain import path_text
 from penstock.pipeline.spark.session import connect_refusal, is_connect
 
@@ -43,8 +52,12 @@ class Explanation:
     guarantee: str
     reads: tuple[str, ...]
     """Attributes and paths into the data."""
-    one_by_one: tuple[str, ...] = ()
-    """Parts of the route that have no column form, if the columns engine runs it."""
+    condition_by_spark: bool = False
+    """Whether its condition is in Spark's own SQL, which Spark answers."""
+    evaluator: str = "none"
+    """What decides its records: kernel (the reference decides what it leaves) or reference."""
+    kernel_stops: tuple[str, ...] = ()
+    """Why it is not the kernel, each naming the node; empty if it is."""
 
 
 def explanations(pipeline: Pipeline) -> dict[str, Explanation]:
@@ -52,6 +65,7 @@ def explanations(pipeline: Pipeline) -> dict[str, Explanation]:
     if pipeline.engine != LOOP and is_connect():
         return {route.name: _refused(route, connect_refusal()) for route in pipeline.routes}
     try:
+        require_kernels()
         sources = sources_of(pipeline)
     except PenstockError as exc:
         return {route.name: _refused(route, exc) for route in pipeline.routes}
@@ -70,23 +84,28 @@ def _refused(route: CompiledRoute, exc: PenstockError) -> Explanation:
 
 
 def _explained(route: CompiledRoute, source: Source, pipeline: Pipeline) -> Explanation:
-    unfused = fused_stops(source, pipeline)
-    engines = (
-        Engine(name="fused", runs=not unfused, stops=unfused),
-        Engine(name=COLUMNS, runs=True),
-    )
+    found = {name: engine_stops(name, source) for name in (SPARK, LOOP)}
+    engines = tuple(Engine(name=name, runs=not stops, stops=stops) for name, stops in found.items())
     try:
-        engine = chosen(pipeline.engine, source, pipeline)
-    except UnsupportedPlan as exc:
+        refuse_unrunnable(pipeline.engine, source)
+    except PenstockError as exc:
         return replace(_refused(route, exc), engines=engines)
     return Explanation(
         route=route.name,
-        chosen=engine,
+        chosen=pipeline.engine,
         engines=engines,
-        guarantee=guarantee(engine, source),
+        guarantee=guarantee(source),
         reads=_reads(route),
-        one_by_one=arrow_cannot(route.plan) if engine == COLUMNS else (),
+        condition_by_spark=route.sql is not None,
+        evaluator=evaluator_of(source, pipeline),
+        kernel_stops=_kernel_stops(route, source, pipeline),
     )
+
+
+def _kernel_stops(route: CompiledRoute, source: Source, pipeline: Pipeline) -> tuple[str, ...]:
+    """Return what keeps the kernel from the records of a route; none: it decides first."""
+    own = kernel_stops(replace(source, routes=(route,)), pipeline)
+    return own or tuple(f"another route of its topic: {stop}" for stop in kernel_stops(source, pipeline))
 
 
 def _reads(route: CompiledRoute) -> tuple[str, ...]:

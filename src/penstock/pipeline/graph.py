@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any
 
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.engines import Explanation, explanations
+from penstock.pipeline.job.choice import KERNEL, REFERENCE
 
 __all__ = ["as_data", "as_mermaid", "as_text"]
-
-_OTHERWISE: Final[Mapping[str, str]] = {
-    "fused": "can run exactly once: in Spark (--engine fused), or without it (--engine loop)",
-}
-"""What a route could be run by, too."""
 
 
 def as_text(pipeline: Pipeline, *, explain: bool = False) -> str:
@@ -43,17 +39,23 @@ def _function_lines(route: CompiledRoute) -> Iterator[str]:
 
 
 def _explanation_lines(explained: Explanation) -> Iterator[str]:
-    yield f"engine {explained.chosen}"
+    yield f"engine {explained.chosen}" + (", condition by Spark" if explained.condition_by_spark else "")
     for engine in explained.engines:
         if engine.stops:
             yield f"  not {engine.name}:"
             yield from (f"    {stop}" for stop in engine.stops)
-        elif engine.name != explained.chosen and engine.name in _OTHERWISE:
-            yield f"  {_OTHERWISE[engine.name]}"
-    if explained.one_by_one:
-        yield "  one event at a time:"
-        yield from (f"    {part}" for part in explained.one_by_one)
+        elif engine.name != explained.chosen and explained.chosen != "none":
+            yield f"  can run by {engine.name} (--engine {engine.name})"
+    yield from _evaluator_lines(explained)
     yield explained.guarantee
+
+
+def _evaluator_lines(explained: Explanation) -> Iterator[str]:
+    if explained.evaluator == KERNEL:
+        yield "evaluator kernel; the reference decides what the kernel is not certain of"
+    elif explained.evaluator == REFERENCE:
+        yield "evaluator reference, not the kernel:"
+        yield from (f"  {stop}" for stop in explained.kernel_stops)
 
 
 def as_mermaid(pipeline: Pipeline) -> str:
@@ -91,7 +93,9 @@ def _explained_data(explained: Explanation) -> dict[str, Any]:
         "engines": {
             engine.name: {"runs": engine.runs, "stops": list(engine.stops)} for engine in explained.engines
         },
-        "oneByOne": list(explained.one_by_one),
+        "evaluator": explained.evaluator,
+        "notKernel": list(explained.kernel_stops),
+        "conditionBySpark": explained.condition_by_spark,
         "guarantee": explained.guarantee,
         "reads": list(explained.reads),
     }

@@ -1,4 +1,4 @@
-"""The compiled kernels of fused tasks: whether they are there, and how they are made before a job begins.
+"""The compiled kernels of tasks: whether they are there, and how they are made before a job begins.
 
 Spark's workers would compile them otherwise, for minutes in which the job seems to run.
 Nothing of Numba is imported here: the driver of a Spark job needs none of it.
@@ -41,7 +41,7 @@ def is_compiled(package: Path = Path(penstock.__file__).parent) -> bool:
 
 def compile_kernels() -> None:
     """Compile what the cache does not have, in a process of its own; MachineError if that fails."""
-    command = [sys.executable, "-c", "import penstock.pipeline.fused.task"]
+    command = [sys.executable, "-c", "import penstock.pipeline.fused.machine, penstock.pipeline.fused.task"]
     try:
         done = subprocess.run(
             command,

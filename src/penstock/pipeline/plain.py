@@ -6,15 +6,15 @@ event-id and a created-at that are missing are appended, the same ones in every 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from penstock.errors import InvalidEvent
-from penstock.events import CloudEvent
+from penstock.events import CloudEvent, absent
 from penstock.events.event import Event
 from penstock.events.event_headers import HeaderField, Provenance
 from penstock.events.event_record import stream_address
@@ -22,8 +22,10 @@ from penstock.events.event_type import SPLIT_HEADERS, EventType
 from penstock.events.reading import Verdict
 from penstock.events.timestamp import write_timestamp
 from penstock.pipeline.arrow.batch import EventColumns
-from penstock.pipeline.arrow.decode import CODES, HEADERS
-from penstock.pipeline.plain_columns import Part, join, read_by_columns
+from penstock.pipeline.arrow.decode import HEADERS
+from penstock.pipeline.evaluators.reference.reading import CODES, FOREIGN, Decoded, Reject
+from penstock.pipeline.plain_columns import LAST_MILLISECOND, Part, header_places, join, read_by_columns
+from penstock.pipeline.pulsar import PULSAR, rejected_rows, unless_rejected
 from penstock.record import Headers, KafkaRecord
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ __all__ = ["PlainReader", "PlainWriter", "is_plain", "plain_event", "plain_reade
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _RECORD: Final = [field.name for field in fields(KafkaRecord)]
+_MOST_TEMPLATES: Final = 256
+_MOST_TEXT: Final = 1024
+"""Bytes of headers by which a record is remembered."""
 _TYPE_HEADERS: Final = frozenset({"event-type", *SPLIT_HEADERS})
 
 
@@ -48,26 +53,105 @@ class PlainReader:
     source: str
     kind: str | None = None
     content_type: str | None = None
+    on_pulsar: bool = field(default=False, repr=False)
+    """Whether records may stand for entries of Pulsar that could not be read: those are rejects."""
 
     def __call__(self, batch: pa.RecordBatch) -> EventColumns:
         """Give the events of a batch, by columns where everything is certain."""
         parts, slow = read_by_columns(batch, self.source, self.kind, self.content_type)
         if slow is not None:
             parts.append(_one_by_one(slow, list(self._events(batch.take(slow)))))
-        return join(parts, batch.num_rows)
+        events = join(parts, batch.num_rows)
+        return events.with_rejects(rejected_rows(batch.column("headers"))) if self.on_pulsar else events
 
-    def _events(self, batch: pa.RecordBatch) -> Iterator[tuple[CloudEvent | InvalidEvent | None, Headers]]:
+    def _events(self, batch: pa.RecordBatch) -> Iterator[Decoded | Reject]:
         for row in batch.select(_RECORD).to_pylist():
             row["headers"] = tuple((pair["key"], pair["value"]) for pair in row["headers"] or ())
-            record = KafkaRecord(**row)
-            if record.value is None and not any(name.lower() in _TYPE_HEADERS for name, _ in record.headers):
-                yield None, ()
-                continue
-            try:
-                event = plain_event(record, kind=self.kind, content_type=self.content_type)
-                yield event.to_cloudevent(source=self.source), _pairs(event.foreign_headers)
-            except InvalidEvent as exc:
-                yield exc, ()
+            yield self.read(KafkaRecord(**row))
+
+    def by_record(self) -> Callable[[KafkaRecord], Decoded | Reject]:
+        """Return what reads one record; it remembers what records with the same headers became."""
+        read = _Remembering(self).read
+        return unless_rejected(read) if self.on_pulsar else read
+
+    def read(self, record: KafkaRecord) -> Decoded | Reject:
+        """Return the event of a record, or why it is none."""
+        if record.value is None and not any(name.lower() in _TYPE_HEADERS for name, _ in record.headers):
+            return Reject(FOREIGN, "a null value without a type")
+        try:
+            event = plain_event(record, kind=self.kind, content_type=self.content_type)
+            found = event.to_cloudevent(source=self.source)
+        except InvalidEvent as exc:
+            return Reject(CODES[Verdict.INVALID], str(exc))
+        # Only bytes and texts came, so nothing else goes on.
+        raw = found.data_bytes
+        plain = CloudEvent.unchecked(found.attributes, absent if raw is None else raw, sound=False)
+        return Decoded(plain, _pairs(event.foreign_headers), structured=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """What records with the same headers have in common."""
+
+    attributes: Mapping[str, str]
+    foreign: tuple[int, ...]
+    """The places of headers that go on as they came."""
+
+
+class _Remembering:
+    """Reads records by what others with the same headers became: only id, time and body are their own.
+
+    That is so where no header says the id or the time, and none needs a closer look (`header_places`).
+    """
+
+    def __init__(self, reader: PlainReader) -> None:
+        self._reader = reader
+        self._owned: dict[tuple[str, ...], tuple[int, ...] | None] = {}
+        """By the names of the headers, the places of those that mean something; None: to be read in full."""
+        self._templates: dict[object, _Template] = {}
+        self._time = (-1, "")
+
+    def read(self, record: KafkaRecord) -> Decoded | Reject:
+        """Read one record, as `PlainReader.read` does."""
+        headers, millis = record.headers, record.timestamp
+        owned = self._places(tuple(name for name, _ in headers)) if headers else ()
+        if owned is None or millis is None or not 0 <= millis <= LAST_MILLISECOND or record.offset is None:
+            return self._reader.read(record)
+        key = (record.topic, record.value is None, *[headers[place] for place in owned])
+        template = self._templates.get(key)
+        if template is None:
+            return self._read_first(record, key, owned)
+        attributes = {
+            **template.attributes,
+            "id": stream_address(record.topic or "", record.partition, record.offset),
+            "time": self._time_text(millis),
+        }
+        data = absent if record.value is None else record.value
+        foreign = headers if not owned else tuple(headers[place] for place in template.foreign)
+        return Decoded(CloudEvent.unchecked(attributes, data, sound=False), foreign, structured=False)
+
+    def _read_first(self, record: KafkaRecord, key: object, owned: tuple[int, ...]) -> Decoded | Reject:
+        found = self._reader.read(record)
+        known = sum(len(value or b"") for _, value in (record.headers[place] for place in owned))
+        if isinstance(found, Decoded) and len(self._templates) < _MOST_TEMPLATES and known <= _MOST_TEXT:
+            others = tuple(place for place in range(len(record.headers)) if place not in owned)
+            self._templates[key] = _Template(found.event.attributes, others)
+        return found
+
+    def _places(self, names: tuple[str, ...]) -> tuple[int, ...] | None:
+        try:
+            return self._owned[names]
+        except KeyError:
+            found = header_places(names)
+        own = None if found is None or found.keys() & {"id", "time"} else tuple(found.values())
+        if len(self._owned) < _MOST_TEMPLATES and sum(map(len, names)) <= _MOST_TEXT:
+            self._owned[names] = own
+        return own
+
+    def _time_text(self, millis: int) -> str:
+        if self._time[0] != millis:
+            self._time = millis, write_timestamp(_EPOCH + timedelta(milliseconds=millis))
+        return self._time[1]
 
 
 def plain_reader(operation: ResolvedOperation) -> PlainReader:
@@ -80,6 +164,7 @@ def plain_reader(operation: ResolvedOperation) -> PlainReader:
         source=f"/{operation.server}/{operation.topic}",
         kind=only.name if only else None,
         content_type=only.content_type if only else None,
+        on_pulsar=operation.protocol == PULSAR,
     )
 
 
@@ -122,23 +207,17 @@ def _pairs(fields: Sequence[HeaderField]) -> Headers:
     return tuple((field.name, field.value) for field in fields)
 
 
-def _one_by_one(
-    rows: pa.IntegerArray, found: Sequence[tuple[CloudEvent | InvalidEvent | None, Headers]]
-) -> Part:
-    events = [event if isinstance(event, CloudEvent) else None for event, _ in found]
+def _one_by_one(rows: pa.IntegerArray, found: Sequence[Decoded | Reject]) -> Part:
+    events = [each.event if isinstance(each, Decoded) else None for each in found]
     names = dict.fromkeys(name for event in events if event for name in event.attributes)
     texts = {
         name: pa.array([event.get(name) if event else None for event in events], pa.utf8()) for name in names
     }
-    reasons = [str(event) if isinstance(event, InvalidEvent) else None for event, _ in found]
-    codes = [
-        None
-        if event is not None and reason is None
-        else CODES[Verdict.INVALID if reason else Verdict.FOREIGN]
-        for (event, _), reason in zip(found, reasons, strict=True)
-    ]
+    reasons = [each.reason if isinstance(each, Reject) else None for each in found]
+    codes = [each.code if isinstance(each, Reject) else None for each in found]
     data = [event.data_bytes if event else None for event in events]
-    foreign = [[{"key": name, "value": value} for name, value in headers] for _, headers in found]
+    headers = [each.foreign if isinstance(each, Decoded) else () for each in found]
+    foreign = [[{"key": name, "value": value} for name, value in each] for each in headers]
     return Part(
         rows=rows,
         attributes=texts,

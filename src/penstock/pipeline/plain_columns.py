@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     Rows = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["Part", "join", "read_by_columns"]
+__all__ = ["LAST_MILLISECOND", "Part", "header_places", "join", "read_by_columns"]
 
 _EVENT_TYPE: Final = "event-type"
 _SLOW: Final = frozenset({*SPLIT_HEADERS, "source-identity"})
 """Headers that mean more than one attribute each."""
 _OWN: Final = frozenset(HEADER_ATTRIBUTES.values()) | frozenset(EVENT_TYPE_ATTRIBUTES.values())
 """Attributes that have a header of their own."""
-_LAST_MILLISECOND: Final = 253_402_300_799_999
+LAST_MILLISECOND: Final = 253_402_300_799_999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def _columns(
 ) -> tuple[Mask, dict[str, pa.StringArray]]:
     """Give every attribute of the rows of a shape, and which rows are certain."""
     certain = np.ones(len(shape.rows), dtype=bool)
-    places = _places(shape.names)
+    places = header_places(shape.names)
     if places is None:
         return ~certain, {}
     values = batch.column("headers").values.field(1)
@@ -90,8 +90,8 @@ def _columns(
     return certain, columns
 
 
-def _places(names: Sequence[str]) -> dict[str, int] | None:
-    """Give where each attribute stands; None if the names alone need a closer look."""
+def header_places(names: Sequence[str]) -> dict[str, int] | None:
+    """Return the place of each attribute among headers; None if their names alone need a closer look."""
     places: dict[str, int] = {}
     for place, name in enumerate(names):
         lower = name.lower()
@@ -164,7 +164,7 @@ def _addresses(rows: pa.RecordBatch) -> pa.StringArray:
 
 def _times(milliseconds: pa.Int64Array) -> tuple[pa.StringArray, Mask]:
     """Write moments as events do: no fraction where there is none, else six digits."""
-    known = _mask(pc.and_(pc.greater_equal(milliseconds, 0), pc.less_equal(milliseconds, _LAST_MILLISECOND)))
+    known = _mask(pc.and_(pc.greater_equal(milliseconds, 0), pc.less_equal(milliseconds, LAST_MILLISECOND)))
     moments = pc.if_else(pa.array(known), milliseconds, 0).cast(pa.timestamp("ms")).cast(pa.timestamp("us"))
     texts = pc.strftime(moments, "%Y-%m-%dT%H:%M:%SZ")
     return pc.replace_substring(texts, ".000000Z", "Z"), known
@@ -185,7 +185,7 @@ def _part(shape: Shape, certain: Mask, columns: Mapping[str, pa.StringArray], ba
 
 
 def _foreign(shape: Shape, starts: Rows, headers: pa.ListArray) -> pa.ListArray:
-    owned = set((_places(shape.names) or {}).values())
+    owned = set((header_places(shape.names) or {}).values())
     mine = np.array([place for place in range(len(shape.names)) if place not in owned], dtype=np.int64)
     indices = (starts[:, None] + mine).ravel()
     offsets = np.arange(0, (len(starts) + 1) * len(mine), max(len(mine), 1), dtype=np.int32)

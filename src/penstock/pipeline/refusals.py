@@ -9,7 +9,7 @@ from penstock.contract.finding import Report
 from penstock.pipeline import rules
 from penstock.pipeline.compiled import CompiledRoute, Pipeline
 from penstock.pipeline.plan.route import SimpleKey
-from penstock.pipeline.spark.session import CONNECT_REASON, is_connect
+from penstock.pipeline.spark.session import is_connect
 
 __all__ = ["refuse_unserved", "warn_of_refusals"]
 
@@ -30,7 +30,7 @@ def refuse_unserved(pipeline: Pipeline, report: Report) -> None:
                 node = route.document.at(field_name)
                 report.add(rules.NO_KERBEROS, node, route=route.name, server=operation.server)
     if pipeline.engine != "loop" and pipeline.routes and is_connect():
-        report.add(rules.NO_CONNECT, pipeline.routes[0].document.node, problem=CONNECT_REASON)
+        report.add(rules.NO_CONNECT, pipeline.routes[0].document.node)
 
 
 def warn_of_refusals(pipeline: Pipeline, report: Report) -> None:

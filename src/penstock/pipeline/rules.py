@@ -157,11 +157,19 @@ NO_KERBEROS = _rule(
 )
 NO_CONNECT = _rule(
     "PK533",
-    "{problem}",
+    "a pipeline does not run over Spark Connect: its queries need the driver's own Java",
     "SPARK_REMOTE, SPARK_API_MODE or SPARK_CONNECT_MODE_ENABLED asks for Spark Connect, whose sessions have "
     "no Java that a query could be planned in.",
     "unset these variables and name a cluster with --master, or run --engine loop, which needs no Spark",
     Severity.WARNING,
+)
+FORMER_ENGINE = _rule(
+    "PK534",
+    "engine: {found} means spark now",
+    "Every route runs on one path, in Spark's tasks or in a loop without Spark; which evaluator decides its "
+    "records, kernel or reference, is found by itself, and penstock routes --explain shows it.",
+    "write engine: spark, or leave it out",
+    Severity.INFO,
 )
 
 RULES = (
@@ -189,4 +197,5 @@ RULES = (
     COMPACTED_LETTERS,
     NO_KERBEROS,
     NO_CONNECT,
+    FORMER_ENGINE,
 )

@@ -1,13 +1,12 @@
-"""A pipeline tried out in memory: samples through the stage that the workers run; no Spark, no broker."""
+"""A pipeline tried out in memory: samples through the reference evaluator; no Spark, no broker."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
-
-import pyarrow as pa
 
 from penstock.contract.topics import kafka_topic
 from penstock.errors import EventError, UsageError
@@ -16,12 +15,14 @@ from penstock.events.formats import FORMATS
 from penstock.events.jsontext import dumps
 from penstock.events.lines import read_kafka
 from penstock.pipeline.arrow.bindings import PulsarRecords
-from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.counters import COUNTERS
 from penstock.pipeline.deadletter import DeadLetter, read_dead_letter
+from penstock.pipeline.evaluators.reference.outcome import Written
+from penstock.pipeline.evaluators.reference.router import ReferenceRouter
 from penstock.pipeline.functions.invoker import FunctionInvoker
-from penstock.pipeline.stage import COUNTERS, Stage
+from penstock.pipeline.stage import Stage
 from penstock.record import KafkaRecord
 
 __all__ = ["Sample", "Sent", "Trial", "event_of", "sample_record", "try_out"]
@@ -84,16 +85,19 @@ def try_out(
     source = _source(pipeline, route, receive)
     _refuse_sql(source)
     stage = _hasty(stage_of(source, pipeline))
-    batch = _batch([sample_record(sample) for sample in samples], source.topic)
+    records = [
+        replace(sample_record(sample), topic=source.topic, partition=0, offset=offset)
+        for offset, sample in enumerate(samples)
+    ]
     moment = time.time_ns() // 1000 if now is None else now
     try:
-        *rows, counted = stage.process(batch, now=moment).to_pylist()
+        routing = ReferenceRouter(stage).route(records, now=moment)
     finally:
         for each in stage.routes:
             if isinstance(each.invoker, FunctionInvoker):
                 each.invoker.close()
-    counts = {name.removeprefix("n_"): int(counted[name]) for name in COUNTERS}
-    return _sorted_out(rows, counts, source, pipeline)
+    counts = {name.removeprefix("n_"): routing.counts[name] for name in COUNTERS}
+    return _sorted_out(chain.from_iterable(routing.written), counts, source, pipeline)
 
 
 def sample_record(sample: Sample) -> KafkaRecord:
@@ -173,40 +177,22 @@ def _hasty(stage: Stage) -> Stage:
     return replace(stage, routes=routes)
 
 
-def _batch(records: Sequence[KafkaRecord], topic: str) -> pa.RecordBatch:
-    count = len(records)
-    return pa.RecordBatch.from_pydict(
-        {
-            "key": pa.array([record.key for record in records], pa.binary()),
-            "value": pa.array([record.value for record in records], pa.binary()),
-            "headers": pa.array(
-                [[{"key": k, "value": v} for k, v in record.headers] for record in records], HEADERS
-            ),
-            "topic": pa.array([topic] * count, pa.utf8()),
-            "partition": pa.array([0] * count, pa.int32()),
-            "offset": pa.array(range(count), pa.int64()),
-            "timestamp": pa.array([record.timestamp or 0 for record in records], pa.int64()),
-        }
-    )
-
-
 def _sorted_out(
-    rows: Sequence[Mapping[str, Any]], counts: Mapping[str, int], source: Source, pipeline: Pipeline
+    written: Iterable[Written], counts: Mapping[str, int], source: Source, pipeline: Pipeline
 ) -> Trial:
     channels = _channels(source, pipeline)
     dead_topics = {place.topic for place in source.dead.values()}
     sent: list[Sent] = []
     dead: list[DeadLetter] = []
     receipts: list[Sent] = []
-    for row in rows:
-        headers = tuple((pair["key"], pair["value"]) for pair in row["headers"] or ())
-        record = KafkaRecord(key=row["key"], value=row["value"], headers=headers, topic=row["topic"])
-        event, is_receipt = event_of(record), row["sink"] >= len(source.servers)
-        letter = _letter(event) if row["topic"] in dead_topics else None
+    for target, made in written:
+        record = replace(made, topic=target.topic)
+        event, is_receipt = event_of(record), target.sink >= len(source.servers)
+        letter = _letter(event) if target.topic in dead_topics else None
         if letter is not None:
             dead.append(letter)
         else:
-            channel = channels.get(row["topic"], row["topic"])
+            channel = channels.get(target.topic, target.topic)
             (receipts if is_receipt else sent).append(Sent(channel=channel, record=record, event=event))
     return Trial(sent=tuple(sent), dead=tuple(dead), receipts=tuple(receipts), counts=counts)
 
@@ -219,7 +205,7 @@ def _channels(source: Source, pipeline: Pipeline) -> dict[str, str]:
 
 
 def event_of(record: KafkaRecord) -> CloudEvent | None:
-    """Read a record, of Kafka or as the gateway shows those of Pulsar; None if it is no event."""
+    """Read a record, of Kafka or as those of Pulsar are shown; None if it is no event."""
     for binding in (KafkaBinding(), PulsarRecords()):
         try:
             return binding.decode(record)

@@ -50,9 +50,10 @@ class FrameBuffer:
         return self._end - self._start
 
     @property
-    def awaited(self) -> int:
-        """The size of the frame that has begun to come; 0 if none has, or its size is not known yet."""
-        return self._next_size() if self._end - self._start >= SIZE_BYTES else 0
+    def missing(self) -> int:
+        """The bytes that are still to come of the frame that has begun; 0 if it is whole, or none has."""
+        held = self._end - self._start
+        return max(SIZE_BYTES + self._next_size() - held, 0) if held >= SIZE_BYTES else 0
 
     def writable(self, least: int = 1) -> memoryview:
         """Give room for at least so many bytes; tell `wrote` how many were put there."""

@@ -28,7 +28,9 @@ C_HEADS = 7
 """Where in the pool the heads of its extensions stand."""
 C_RESPELLED = 8
 """Whether headers are read in other spellings than the binding's: those that may be ours are not certain."""
-C_HEAD = 9
+C_NOW = 9
+"""The moment of the batch in microseconds; 0 if it is not given, then what asks for it is not certain."""
+C_HEAD = 10
 
 # A route.
 R_GUARD = 0
@@ -51,7 +53,10 @@ R_CAUSE = 12
 """Which of them is causationid."""
 R_TARGETS = 13
 R_TARGET_COUNT = 14
-R_ROUTE = 15
+R_COMPUTED = 15
+R_COMPUTED_COUNT = 16
+"""Where the places of the instructions stand that compute values of the route, and how many there are."""
+R_ROUTE = 17
 
 MODE_KEEP = 0
 MODE_BINARY = 1
@@ -64,8 +69,11 @@ KEY_NONE = 1
 KEY_PARTITIONKEY = 2
 KEY_VALUE = 3
 
-# A target of a route: its number, the largest batch that its topic takes (-1 if unknown), and the smallest
-# size of a key that it takes: 0 for a compacted topic, else -1, which is the size of no key.
+# A target of a route: its number, the largest batch that its topic takes (-1 if unknown, 0 if only the
+# reference can write what goes there), and the smallest size of a key that it takes: 0 for a compacted topic,
+# else -1, which is the size of no key.
+ORDINAL_BITS = 16
+"""Of the id of a record that leaves: so many outputs one input may have for one target, 2^16."""
 T_NUMBER = 0
 T_LIMIT = 1
 T_KEYED = 2
@@ -94,6 +102,8 @@ P_STRING = 4
 """The string at a path, by slot."""
 P_SCALAR = 5
 """The string, number or boolean at a path, as text."""
+P_COMPUTED = 6
+"""A value that was computed before, by its number on the route."""
 
 CAUSE = -2
 """Instead of a value: the id of the event as it came, where the event is transformed."""
@@ -194,7 +204,9 @@ W_SHAPE = 34
 """How many headers the record before had, if their names are remembered, else 0."""
 W_OTHERS = 35
 """How many records in a row had other headers."""
-W_HEAD = 36
+W_VALUES = 36
+"""How many values are on the stack of values."""
+W_HEAD = 37
 W_CORE_AT = W_HEAD
 W_EXTENSIONS_AT = W_CORE_AT + A_CORE * N_ATTRIBUTE
 W_FOREIGN_AT = W_EXTENSIONS_AT + MAX_EXTENSIONS * N_ATTRIBUTE
@@ -211,7 +223,19 @@ H_NAME_SIZE = 0
 H_CORE = 1
 H_PLACE = 2
 H_HEADER = 3
-WORK_SIZE = W_SHAPE_AT + MAX_SHAPE * H_HEADER
+
+# The stack of values: texts, numbers and moments, each two numbers of which the second is -1 for null. A
+# text is place and size, a number is digits and scale, see MAX_NUMBER; a moment is microseconds and 0.
+MAX_VALUES = 64
+V_VALUE = 2
+W_VALUES_AT = W_SHAPE_AT + MAX_SHAPE * H_HEADER
+W_COMPUTED_AT = W_VALUES_AT + (MAX_VALUES + 2) * V_VALUE
+"""Behind room for two more: a function of one argument may look at where others have three."""
+MAX_COMPUTED = 64
+WORK_SIZE = W_COMPUTED_AT + MAX_COMPUTED * V_VALUE
+MAX_SCALE = 18
+MAX_NUMBER: int = 10**MAX_SCALE
+"""The digits of a number are less than this, whatever their sign: such a number is a decimal of the plan."""
 
 # How data stands in a structured event; negative for binary mode.
 DATA_IS_VALUE = -1
@@ -271,7 +295,9 @@ X_FORCED = 14
 """A record that is not to be tried; -1 for none."""
 X_RECENT = 15
 """For each kind of text, where the memory has the one that was met last."""
-STATE_SIZE = 18
+X_BASE = 18
+"""The offset that those of the records of the batch count from."""
+STATE_SIZE = 19
 
 # Why the loop stopped, or what became of a record.
 DONE = 0
@@ -315,6 +341,90 @@ I_COMPARE_CORE = 21
 """An attribute of core, by number, against a constant: the comparison, then the constant."""
 I_COALESCE = 22
 """The left boolean, or the right one if that is null."""
+
+# Instructions on the stack of values. A call takes its arguments from there and puts its result there, a test
+# puts it on the stack of booleans; with a null argument either gives null.
+I_VALUE = 32
+"""A part, as text; every opcode from here on is about values."""
+I_CONSTANT = 33
+"""A value as its two numbers."""
+I_NOW = 34
+I_VALUE_OF_PATH = 35
+"""The number at a path."""
+I_VALUE_OF_BOOLEAN = 36
+"""The text of the last boolean: the places of true and false in the pool."""
+I_CALL = 37
+"""A function of those below, and how many arguments it has."""
+I_TEST = 38
+"""A test of those below, how many arguments it has, and two numbers of its own."""
+I_VALUE_IS_NULL = 39
+I_COPY_VALUE = 40
+I_DROP_VALUE = 41
+I_JUMP = 42
+"""Jumps of values: always, if the last boolean is not true, and if the last value is not null; what
+decided is taken off, but for a value that is not null."""
+I_JUMP_NOT_TRUE = 43
+I_JUMP_NOT_NULL = 44
+
+# Tests. The comparisons have the accepted signs, LIKE its pattern.
+Q_COMPARE_TEXT = 0
+Q_COMPARE_NUMBER = 1
+Q_COMPARE_TIME = 2
+Q_LIKE = 3
+Q_STARTS_WITH = 4
+Q_ENDS_WITH = 5
+Q_CONTAINS = 6
+Q_BOOLEAN_OF_TEXT = 7
+Q_CESQL_BOOLEAN = 8
+
+# Functions of texts.
+F_LOWER = 0
+F_UPPER = 1
+F_UNICODE_LOWER = 2
+F_UNICODE_UPPER = 3
+F_LENGTH = 4
+F_LEFT = 5
+F_RIGHT = 6
+F_SUBSTRING = 7
+F_CONCAT = 8
+F_TRIM = 9
+F_LTRIM = 10
+F_RTRIM = 11
+F_REPLACE = 12
+F_POSITION = 13
+
+# Functions of numbers.
+F_NUMBERS = 32
+F_NUMBER_OF_TEXT = 32
+F_CESQL_INTEGER = 33
+F_TEXT_OF_NUMBER = 34
+F_ADD = 35
+F_SUBTRACT = 36
+F_MULTIPLY = 37
+F_DIVIDE = 38
+F_REMAINDER = 39
+F_QUOTIENT = 40
+F_ABS = 41
+F_FLOOR = 42
+F_CEIL = 43
+F_TRUNCATE = 44
+F_ROUND = 45
+F_WITHIN = 46
+
+# Functions of moments.
+F_TIMES = 64
+F_TIME_OF_TEXT = 64
+F_TEXT_OF_TIME = 65
+F_SHIFT = 66
+F_UNIX_SECONDS = 67
+F_UNIX_MILLIS = 68
+F_UNIX_MICROS = 69
+F_YEAR = 70
+F_MONTH = 71
+F_DAY = 72
+F_HOUR = 73
+F_MINUTE = 74
+F_SECOND = 75
 
 # The six comparisons, as sets of the signs that they accept: 1 less, 2 equal, 4 greater.
 LESS = 1

@@ -15,6 +15,7 @@ from penstock.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandCloseProducer,
     CommandError,
+    CommandProducerSuccess,
     CommandSendError,
     ServerError,
 )
@@ -214,6 +215,47 @@ def test_entries_queued_while_the_producer_is_away_are_sent(
             fake.on[B.PRODUCER] = fake._producer
             receipts = await asyncio.gather(*waiting)
             assert [receipt.sequence_id for receipt in receipts] == list(range(10))
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("last", "is_own"), [(19, True), (29, True), (39, True), (25, False), (40, False), (-1, True)]
+)
+def test_a_name_that_somebody_else_has_used_meanwhile(
+    run: Any, fake: Any, hasty: Options, send: Any, last: int, is_own: bool
+) -> None:
+    """It has 20 to 29 and 30 to 39 under way; the other one has written up to `last` under its name."""
+
+    def producer(body: Any, writer: Any) -> None:
+        success = CommandProducerSuccess(
+            request_id=body.request_id, producer_name="n", last_sequence_id=told[0]
+        )
+        writer.write(encode_command(success))
+
+    told = [19]
+    fake.on[B.PRODUCER] = producer
+
+    async def main() -> None:
+        async with fake, PulsarClient(fake.url, options=replace(hasty, send_timeout=10)) as client:
+            producer = await client.producer(TOPIC, name="n", owns_name=True)
+            del fake.on[B.SEND]
+            values = [b"x"] * 10
+            waiting = [
+                await send(producer, *values, sequence_id=first, last_sequence_id=first + 9)
+                for first in (20, 30)
+            ]
+            await fake.until(lambda: fake.count(B.SEND) == 2)
+            told[0], fake.on[B.SEND] = last, fake._receipt
+            fake.connections[0].close()
+            results = await asyncio.gather(*waiting, return_exceptions=True)
+            assert fake.count(B.SEND) == (4 if is_own else 2)
+            if is_own:
+                assert [result.sequence_id for result in results] == [20, 30]
+            else:
+                assert {result.server_error for result in results} == {ServerError.PRODUCER_FENCED}
+                with pytest.raises(PulsarRefused, match="under the name of this one"):
+                    await send(producer, b"y")
 
     run(main)
 

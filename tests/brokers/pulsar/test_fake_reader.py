@@ -10,9 +10,10 @@ import pytest
 
 from penstock.brokers.pulsar import Options, PulsarClient
 from penstock.errors import ClusterError, InternalError, PulsarRefused, WireError
-from penstock.wire.pulsar import LATEST, encode_command
+from penstock.wire.pulsar import LATEST, MessageId, encode_command
 from penstock.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
+    CommandAckResponse,
     CommandError,
     CommandGetLastMessageIdResponse,
     CommandMessage,
@@ -43,6 +44,34 @@ def test_a_reader_at_the_end_remembers_the_place(run: Any, fake: Any, hasty: Opt
         again = second.start_message_id
         assert (again.ledger_id, again.entry_id, again.batch_index) == (3, 9, -1)
         assert not second.durable and first.subscription != second.subscription
+
+    run(main)
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_what_was_acknowledged_is_acknowledged_again_after_a_loss(
+    run: Any, fake: Any, hasty: Options, repeats: bool
+) -> None:
+    def confirm(body: Any, writer: Any) -> None:
+        writer.write(
+            encode_command(CommandAckResponse(consumer_id=body.consumer_id, request_id=body.request_id))
+        )
+
+    fake.on[B.ACK] = confirm
+
+    async def main() -> None:
+        async with fake, PulsarClient(fake.url, options=hasty) as client:
+            consumer = await client.peeking_consumer(TOPIC, "s", repeats_acknowledgement=repeats)
+            await consumer.acknowledge_up_to(MessageId(3, 9))
+            await consumer.acknowledge_up_to(MessageId(3, 8))  # a late one does not count
+            fake.connections[0].close()
+            await fake.until(lambda: consumer.reconnects == 1)
+            if repeats:
+                await fake.until(lambda: fake.count(B.ACK) == 3)
+            else:
+                await consumer.acknowledge_up_to(MessageId(3, 10))
+        last = [command.body for command in fake.heard if command.type == B.ACK][2].message_id[0]
+        assert (last.ledger_id, last.entry_id) == ((3, 9) if repeats else (3, 10))
 
     run(main)
 

@@ -19,8 +19,8 @@ from penstock.brokers.pulsar.admin import EntryHead, EntryIndex, NoEntry
 from penstock.brokers.pulsar.message_ids import from_wire, to_wire
 from penstock.brokers.pulsar.session import Cluster
 from penstock.errors import ClusterError
-from penstock.gateway.mapping import OnUndecodable
 from penstock.gateway.pulsar.partition import Partition
+from penstock.mapping import OnUndecodable
 from penstock.wire.kernels import crc32c
 from penstock.wire.pulsar import EARLIEST, LATEST, Message, MessageId, decode_command
 from penstock.wire.pulsar.pulsar_pb2 import (

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from penstock.errors import ApiError
-from penstock.gateway.mapping import hole
 from penstock.gateway.ports import EARLIEST, LATEST, Slice
 from penstock.gateway.pulsar.packed import PENSTOCK
 from penstock.gateway.pulsar.packed_partition import PackedPartition
 from penstock.gateway.pulsar.partition import Partition
+from penstock.mapping import hole
 from penstock.wire.kafka import ErrorCode, read_batches
 from penstock.wire.pulsar import MessageId
 

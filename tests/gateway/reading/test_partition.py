@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from penstock.brokers.pulsar.ledgers import place_before_end
 from penstock.errors import ApiError, ClusterError, Unreachable
-from penstock.gateway.mapping import OnUndecodable, Reason, Undecodable
 from penstock.gateway.ports import EARLIEST, LATEST, MAX_TIMESTAMP, Found
-from penstock.gateway.pulsar.newest import place_before_end
 from penstock.gateway.pulsar.packed import PENSTOCK
 from penstock.gateway.pulsar.packed_partition import PackedPartition
 from penstock.gateway.pulsar.partition import Partition
 from penstock.gateway.pulsar.retrace import Trace, find_trace
+from penstock.mapping import OnUndecodable, Reason, Undecodable
 from penstock.wire.kafka import ErrorCode, read_batches
 from penstock.wire.pulsar import EARLIEST as FIRST_MESSAGE
 from penstock.wire.pulsar import MessageId

@@ -9,16 +9,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from routed import check_reading
 
 from penstock.errors import CannotEncode, EventError
 from penstock.events import CloudEvent, Level, Mode
-from penstock.events.bindings.pulsar import Profile, PulsarBinding
+from penstock.events.bindings.pulsar import Profile, PulsarBinding, Values
 from penstock.events.content import Json
 from penstock.events.draft import failed
 from penstock.pipeline.arrow.batch import EventColumns
 from penstock.pipeline.arrow.bindings import PulsarRecords, binding_of
 from penstock.pipeline.arrow.decode import CODES, HEADERS, decode_batch
 from penstock.pipeline.arrow.encode import encode_batch, event_at
+from penstock.pipeline.pulsar import PulsarReader
 from penstock.record import Headers, KafkaRecord, PulsarMessage
 
 _PLAIN_01 = {
@@ -181,6 +183,21 @@ def test_decoding_gives_the_verdict_of_the_reference_on_every_row(binding: Pulsa
             check_row(record, columns, row, binding)
 
     law()
+
+
+@given(
+    BATCHES,
+    st.builds(
+        PulsarReader,
+        sniffed=st.booleans(),
+        bridged=st.booleans(),
+        level=st.sampled_from([Level.STRICT, Level.LENIENT]),
+        keep_case=st.booleans(),
+        values=st.sampled_from(Values),
+    ),
+)
+def test_records_and_columns_are_read_alike(records: list[KafkaRecord], reader: PulsarReader) -> None:
+    check_reading(reader, records)
 
 
 @pytest.mark.parametrize("profile", list(Profile))

@@ -217,10 +217,47 @@ def test_a_worker_that_is_killed_costs_nothing_and_repeats_nothing(
     finally:
         job.kill()
         job.wait(30)
-    dead = {n for n in range(ORDERS) if n % DEAD_EVERY == 0}
-    large = [f"order-{n}" for n in range(ORDERS) if n % 200 >= 100 and n not in dead]
-    found = [KafkaBinding().decode(each).id for each in scan(kafka.client_options(), f"{prefix}.copy")]
-    assert sorted(found) == sorted(large)
+    assert _copied(kafka, prefix) == _large_orders()
+
+
+@pytest.mark.soak
+def test_a_cluster_without_workers_is_told_and_used_when_it_has_one(
+    kafka: Kafka, project: Path, prefix: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    pipeline = json.loads((project / "pipeline.yaml").read_text())
+    pipeline["routes"] = {"copies": pipeline["routes"]["copies"]}
+    (project / "pipeline.yaml").write_text(json.dumps(pipeline))
+    said = project / "stderr"
+    with Standalone(tmp_path_factory.mktemp("empty"), workers=0) as empty, said.open("wb") as err:
+        words = ("--once", "--master", empty.address, "--worker-python", sys.executable)
+        command = [sys.executable, "-m", "penstock.cli", "run", *words]
+        environment = _environment(project)
+        job = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=err, env=environment)
+        try:
+            end = time.monotonic() + 240
+            while "Spark has had no executor for this job" not in said.read_text():
+                assert job.poll() is None, said.read_text()
+                assert time.monotonic() < end, said.read_text()
+                time.sleep(0.2)
+            empty.add_worker()
+            assert job.wait(240) == 0, said.read_text()
+        finally:
+            job.kill()
+            job.wait(30)
+    assert "Spark has executors again after" in said.read_text()
+    assert _copied(kafka, prefix) == _large_orders()
+
+
+def _copied(kafka: Kafka, prefix: str) -> list[str]:
+    """The ids of what the route has written, each as often as it is there."""
+    found = scan(kafka.client_options(), f"{prefix}.copy")
+    return sorted(KafkaBinding().decode(each).id for each in found)
+
+
+def _large_orders() -> list[str]:
+    """The ids of those that the route takes and that are no dead letters."""
+    numbers = (n for n in range(ORDERS) if n % 200 >= 100 and n % DEAD_EVERY)
+    return sorted(f"order-{n}" for n in numbers)
 
 
 def _penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -27,8 +27,8 @@ routes:
 @pytest.mark.parametrize(
     ("extra", "line"),
     [
-        ("", "large: onA -> toB; engine fused, exactly once on k"),
-        (", apply: 'functions:enrich'", "large: onA -> toB; engine columns, at least once"),
+        ("", "large: onA -> toB; engine spark, exactly once on k"),
+        (", apply: 'functions:enrich'", "large: onA -> toB; engine spark, exactly once on k"),
     ],
 )
 def test_operations_engine_and_guarantee_of_each_route_are_said(

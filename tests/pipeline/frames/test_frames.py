@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from penstock.errors import PipelineError, UsageError
 from penstock.events import CloudEvent, Json, Mode
 from penstock.events.bindings.kafka import KafkaBinding
+from penstock.pipeline.evaluators.reference.evaluate import Scope, evaluate
+from penstock.pipeline.evaluators.reference.router import ReferenceRouter
 from penstock.pipeline.plan.nodes import Attribute, Call
 from penstock.pipeline.plan.route import RoutePlan
 from penstock.pipeline.ports import Target
-from penstock.pipeline.reference.evaluation import Scope, evaluate
-from penstock.pipeline.stage import COUNTERS, INPUT, OUTPUT_DDL, Stage, StageRoute
+from penstock.pipeline.stage import INPUT, IS_EVENT, Stage, StageRoute, condition_column
 from penstock.record import KafkaRecord
 
 if TYPE_CHECKING:
@@ -153,16 +155,23 @@ def run(spark: SparkSession, sql: str) -> tuple[dict[str, list[str | None]], dic
 
     records = frame_of(spark, RECORDS).withColumn("timestamp", F.unix_millis("timestamp")).select(*INPUT)
     stage = stage_of(sql)
-    rows: list[Any] = with_conditions(records.coalesce(1), stage).mapInArrow(stage, OUTPUT_DDL).collect()
+    rows: list[Any] = with_conditions(records.coalesce(1), stage).collect()
+    given = [record_of(row) for row in rows]
+    answers = [(row[condition_column(0)], True) for row in rows]
+    routing = ReferenceRouter(stage, has_answers=True).route(given, now=0, answers=answers)
     found: dict[str, list[str | None]] = {"out": [], "all": [], "dead": []}
-    for row in rows:
-        if row["topic"] is not None:
-            headers = tuple((pair["key"], pair["value"]) for pair in row["headers"])
-            value = None if row["value"] is None else bytes(row["value"])
-            event = BINARY.decode(KafkaRecord(value=value, headers=headers))
-            found[row["topic"]].append(event.id if row["topic"] != "dead" else event.subject)
-    counts = {name: sum(row[name] or 0 for row in rows) for name in COUNTERS}
-    return found, counts
+    for target, record in chain.from_iterable(routing.written):
+        event = BINARY.decode(record)
+        found[target.topic].append(event.id if target.topic != "dead" else event.subject)
+    assert [row[IS_EVENT] for row in rows] == [number not in (3, 4) for number in range(len(rows))]
+    return found, dict(routing.counts)
+
+
+def record_of(row: Any) -> KafkaRecord:
+    headers = tuple((pair["key"], pair["value"] and bytes(pair["value"])) for pair in row["headers"] or ())
+    taken = {name: row[name] for name in INPUT if name not in ("headers", "key", "value")}
+    key, value = (None if row[name] is None else bytes(row[name]) for name in ("key", "value"))
+    return KafkaRecord(key=key, value=value, headers=headers, **taken)
 
 
 @pytest.mark.parametrize(

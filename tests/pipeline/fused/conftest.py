@@ -1,4 +1,4 @@
-"""Plans and records by chance, the bytes of batches, and the stage as the one who knows what is right."""
+"""Plans and records by chance, the bytes of batches, and the reference as what is right."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import json
 import random
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from routed import arrow_of, placed, rows_of
 
 from penstock.contract.selection import Selector
-from penstock.pipeline.arrow.decode import HEADERS
+from penstock.pipeline.counters import COUNTERS
+from penstock.pipeline.evaluators.reference.batch_router import Bounds, ReferenceBatchRouter
 from penstock.pipeline.fused.bodies import Body
 from penstock.pipeline.fused.machine import Machine
 from penstock.pipeline.fused.outbox import Output, record_bytes
-from penstock.pipeline.fused.program import program_of, stops
-from penstock.pipeline.outgoing import COUNTERS
+from penstock.pipeline.fused.program import program_of, reference_program_of, stops
 from penstock.pipeline.plan.nodes import And, Node, Not, Or, Type
 from penstock.pipeline.plan.route import Assignment, Expiry, ExpressionKey, RoutePlan, SimpleKey, Tombstones
 from penstock.pipeline.plan.route import Mode as RouteMode
@@ -35,6 +38,8 @@ from penstock.wire.kafka.batch_body import BatchBody, framed
 from penstock.wire.kernels.hashing import partition_of
 from penstock.wire.kernels.records import record_starts
 
+NOW = 1_767_744_000_000_000
+"""2026-01-07T00:00:00Z, for kernel and stage."""
 CONDITIONS = [
     *(
         "type = 'a'",
@@ -345,21 +350,6 @@ def _numbered(rest: bytes, offset: int) -> bytes:
     return outbox.numbered(rest, offset)
 
 
-def arrow_of(records: Sequence[KafkaRecord]) -> pa.RecordBatch:
-    headers = [[{"key": k, "value": v} for k, v in r.headers] for r in records]
-    return pa.RecordBatch.from_pydict(
-        {
-            "key": pa.array([r.key for r in records], pa.binary()),
-            "value": pa.array([r.value for r in records], pa.binary()),
-            "headers": pa.array(headers, HEADERS),
-            "topic": pa.array(["in"] * len(records)),
-            "partition": pa.array([0] * len(records), pa.int32()),
-            "offset": pa.array(range(len(records)), pa.int64()),
-            "timestamp": pa.array([1000] * len(records), pa.int64()),
-        }
-    )
-
-
 Row = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 
@@ -383,15 +373,32 @@ class Sink:
             first=0,
             end=1 << 31,
         )
-        for row in body.arrow(starts, "out", output.partition).to_pylist():
-            headers = tuple((pair["key"], pair["value"]) for pair in row["headers"])
-            self.rows[output.target, output.partition].append((row["key"], row["value"], headers))
+        for record in body.kafka_records(starts, "out", output.partition):
+            row = (record.key, record.value, record.headers)
+            self.rows[output.target, output.partition].append(row)
         self.batches += 1
+
+
+def _in_order(found: Mapping[Any, list[Row]]) -> dict[Any, list[Row]]:
+    """Put the letters of one record by routes: which of two routes is told first is not promised."""
+
+    def of(row: Row) -> tuple[str, bytes | None]:
+        headers = dict(row[2])
+        return ("letter", headers["ce_subject"]) if "ce_deadlettercode" in headers else ("", None)
+
+    return {
+        place: [
+            row
+            for (kind, _), same in groupby(rows, key=of)
+            for row in (sorted(same, key=lambda row: str(dict(row[2]))) if kind else same)
+        ]
+        for place, rows in found.items()
+    }
 
 
 @dataclass
 class Trial:
-    """One stage, by its kernel and by itself."""
+    """One stage, by the kernel and by the reference."""
 
     stage: Stage
     partitions: int = 3
@@ -423,14 +430,37 @@ class Trial:
             )
             if end > start
         )
-        machine.feed(data, topic="in", partition=0, first=0, end=len(records))
+        with patch("penstock.pipeline.fused.machine.time.time_ns", lambda: NOW * 1000):
+            machine.feed(data, topic="in", partition=0, first=0, end=len(records))
         machine.flush()
         self.slow += machine.counts["n_slow"]
         self.seen += len(records)
-        return dict(sink.rows), {name: machine.counts[name] for name in COUNTERS}
+        return _in_order(sink.rows), {name: machine.counts[name] for name in COUNTERS}
+
+    def by_reference(
+        self, records: Sequence[KafkaRecord], bounds: Bounds
+    ) -> tuple[dict[Any, list[Row]], dict[str, int]]:
+        """Route records by the reference alone, in as many flushes as the bounds want."""
+        sink, program = Sink(), reference_program_of(self.stage)
+        assert program.targets == self.program.targets
+        counts = [self.partitions] * len(program.targets)
+        router = ReferenceBatchRouter(
+            program, self.stage, counts, sink, bounds=bounds, pick=lambda target, count: 0
+        )
+        half = len(records) // 2
+        for start, end, compression in ((0, half, "none"), (half, len(records), "lz4")):
+            if end > start:
+                data = batch_bytes_of(records[start:end], start, compression)
+                router.feed(data, topic="in", partition=0, first=0, end=len(records))
+        with patch("time.time_ns", lambda: NOW * 1000):
+            while router.holds:
+                before = router.held[0]
+                router.flush()
+                assert router.held.get(0, len(records)) > before
+        return dict(sink.rows), {name: router.counts[name] for name in COUNTERS}
 
     def expected(self, records: Sequence[KafkaRecord]) -> tuple[dict[Any, list[Row]], dict[str, int]]:
-        *rows, counts = self.stage.process(arrow_of(records), now=1_767_225_600_000_000).to_pylist()
+        rows, counts = rows_of(self.stage, records, now=NOW)
         numbers = {(target.sink, target.topic): n for n, target in enumerate(self.program.targets)}
         found: dict[Any, list[Row]] = defaultdict(list)
         for row in rows:
@@ -438,7 +468,7 @@ class Trial:
             key = row["key"]
             partition = 0 if key is None else partition_of(as_array(key), 0, len(key), self.partitions)
             found[numbers[row["sink"], row["topic"]], partition].append((key, row["value"], headers))
-        return dict(found), {name: counts[name] for name in COUNTERS}
+        return _in_order(found), {name: counts[name] for name in COUNTERS}
 
     def check(self, records: Sequence[KafkaRecord], **options: Any) -> None:
         got, counted = self.routed(records, **options)
@@ -467,7 +497,7 @@ def records_by() -> Callable[[random.Random, int], list[KafkaRecord]]:
 
 @pytest.fixture
 def batch_of_records() -> Callable[[Sequence[KafkaRecord]], pa.RecordBatch]:
-    return arrow_of
+    return lambda records: arrow_of(placed(records))
 
 
 @pytest.fixture

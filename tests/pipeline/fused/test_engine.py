@@ -23,11 +23,14 @@ from penstock.errors import (
     OffsetOutOfRange,
     ProducerFenced,
     Refused,
+    UnknownSchemas,
     Unreachable,
 )
-from penstock.pipeline.fused import engine, feed, loop, outlet
+from penstock.pipeline.delivery import source_cluster
+from penstock.pipeline.fused import engine, feed, loop, loop_run, machine, outlet
 from penstock.pipeline.fused.engine import run_range, run_ranges
-from penstock.pipeline.fused.loop import Beat, Loop
+from penstock.pipeline.fused.loop import Loop
+from penstock.pipeline.fused.loop_run import Beat
 from penstock.pipeline.fused.mark import Belonging, Owner, read_belonging
 from penstock.pipeline.fused.same_topic import refuse_other_topic
 from penstock.pipeline.fused.spans import Span
@@ -178,6 +181,8 @@ class Reader:
 class Copy:
     """A machine that sends each record on, the bad ones to the dead letters; it holds some until a flush."""
 
+    collects = holds = is_full = False
+    held: ClassVar[dict[int, int]] = {}
     limits: ClassVar[list[dict[int, int]]] = []
     """What each one was told of how large batches may be."""
 
@@ -187,20 +192,58 @@ class Copy:
         self.limits.append(dict(more["limits"]))
         self.counts: Counter[str] = Counter()
         self.put = put
-        self.held: list[Any] = []
+        self.waiting: list[Any] = []
 
-    def feed(self, data: Any, *, topic: str, partition: int, first: int, end: int) -> None:
+    def feed(self, data: Any, *, topic: str, partition: int, first: int, end: int, now: int) -> None:
         for offset, number in data:
             if first <= offset < end:
                 bad = number % BAD == 0
                 self.counts.update({"n_in": 1, "n_dead" if bad else "n_out": 1})
-                self.held.append(SimpleNamespace(target=int(bad), partition=0, body=number))
-        while len(self.held) > HELD:
-            self.put(self.held.pop(0))
+                self.waiting.append(SimpleNamespace(target=int(bad), partition=0, body=number))
+        while len(self.waiting) > HELD:
+            self.put(self.waiting.pop(0))
 
-    def flush(self) -> None:
-        while self.held:
-            self.put(self.held.pop(0))
+    def flush(self, *, now: int) -> None:
+        while self.waiting:
+            self.put(self.waiting.pop(0))
+
+
+class Collect:
+    """The same as a router that collects: a few records in each flush, and none open while it routes them."""
+
+    collects = True
+    memory: ClassVar[Memory | None] = None
+
+    def __init__(
+        self, program: Any, stage: Any, partitions: Any, put: Callable[[Any], None], **more: Any
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.put = put
+        self.rows: list[tuple[int, int, int]] = []
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.rows)
+
+    @property
+    def held(self) -> dict[int, int]:
+        return {part: offset for part, offset, _ in reversed(self.rows)}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.rows) > 2 * HELD
+
+    def feed(self, data: Any, *, topic: str, partition: int, first: int, end: int, now: int) -> None:
+        self.rows += [(partition, offset, number) for offset, number in data if first <= offset < end]
+
+    def flush(self, *, now: int) -> None:
+        assert self.memory is not None
+        assert not self.memory.begun, "routed while a transaction is open"
+        rows, self.rows = self.rows[:HELD], self.rows[HELD:]
+        for _, _, number in rows:
+            bad = number % BAD == 0
+            self.counts.update({"n_in": 1, "n_dead" if bad else "n_out": 1})
+            self.put(SimpleNamespace(target=int(bad), partition=0, body=number))
 
 
 @pytest.fixture(autouse=True)
@@ -209,24 +252,40 @@ def _in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "GroupOffsets", Bookmark)
     monkeypatch.setattr(outlet, "TransactionalProducer", Writer)
     monkeypatch.setattr(outlet, "Producer", Writer)
-    monkeypatch.setattr(feed, "Fetcher", Reader)
-    monkeypatch.setattr(feed, "Machine", Copy)
+    monkeypatch.setattr(source_cluster, "Fetcher", Reader)
+    monkeypatch.setattr(machine, "Machine", Copy)
+    monkeypatch.setattr(feed, "ReferenceBatchRouter", Collect)
     monkeypatch.setattr(feed, "visible", lambda data, aborted: [data])
-    for module in (engine, loop):
-        monkeypatch.setattr(module, "Cluster", lambda memory, **_: memory)
-    monkeypatch.setattr(loop, "earliest", lambda memory, topic: dict.fromkeys(memory.log, memory.begin))
+    monkeypatch.setattr(source_cluster, "Cluster", lambda memory, **_: memory)
+    monkeypatch.setattr(
+        source_cluster, "earliest", lambda memory, topic: dict.fromkeys(memory.log, memory.begin)
+    )
 
     def latest(memory: Memory, topic: str, *, read_committed: bool = False) -> dict[int, int]:
         return {part: memory.end(part) if read_committed else len(log) for part, log in memory.log.items()}
 
-    monkeypatch.setattr(loop, "latest", latest)
+    monkeypatch.setattr(source_cluster, "latest", latest)
 
 
-def work(memory: Memory, **more: Any) -> Any:
-    targets = (SimpleNamespace(topic="out"), SimpleNamespace(topic="dead"))
-    settings = {"exactly_once": True, "on_data_loss": "stop", "shadow": 0, "belonging": Belonging(), **more}
+def work(memory: Memory, *, has_kernel: bool = True, **more: Any) -> Any:
+    Collect.memory = memory
+    targets = (SimpleNamespace(topic="out", sink=0), SimpleNamespace(topic="dead", sink=0))
+    settings = {
+        "exactly_once": True,
+        "outputs": {},
+        "pulsar_outputs": {},
+        "progress": None,
+        "has_outputs": False,
+        "plan": None,
+        "pulsar": None,
+        "now": None,
+        "on_data_loss": "stop",
+        "shadow": 0,
+        "belonging": Belonging(),
+        **more,
+    }
     return SimpleNamespace(
-        program=SimpleNamespace(targets=targets),
+        program=SimpleNamespace(targets=targets, has_kernel=has_kernel, receipts=frozenset()),
         stage=None,
         settings=memory,
         topic=TOPIC,
@@ -263,17 +322,22 @@ MOMENTS = st.lists(st.integers(0, 40), max_size=12)
 
 
 @given(
-    size=st.integers(1, 40), start=st.integers(0, 5), moments=MOMENTS, longest=st.sampled_from([-1.0, 9.0])
+    size=st.integers(1, 40),
+    start=st.integers(0, 5),
+    moments=MOMENTS,
+    longest=st.sampled_from([-1.0, 9.0]),
+    has_kernel=st.booleans(),
 )
 def test_a_range_is_done_once_whenever_it_fails(
-    size: int, start: int, moments: list[int], longest: float
+    size: int, start: int, moments: list[int], longest: float, has_kernel: bool
 ) -> None:
     memory = Memory({0: list(range(start + size + 3))}, fails=failing(moments))
     span, before = Span(0, start, start + size), engine._LONGEST
     engine._LONGEST = longest  # type: ignore[misc]  # a transaction for each fetch, or one for all
     try:
-        counts = until_it_works(lambda: run_range(work(memory), span, memory))  # type: ignore[arg-type]
-        again = until_it_works(lambda: run_range(work(memory), span, memory))  # type: ignore[arg-type]
+        told: Any = work(memory, has_kernel=has_kernel)
+        counts = until_it_works(lambda: run_range(told, span, memory))  # type: ignore[arg-type]
+        again = until_it_works(lambda: run_range(told, span, memory))  # type: ignore[arg-type]
     finally:
         engine._LONGEST = before  # type: ignore[misc]
     numbers = range(start, start + size)
@@ -287,19 +351,21 @@ def test_a_range_is_done_once_whenever_it_fails(
     sizes=st.lists(st.integers(0, 30), min_size=1, max_size=3),
     moments=MOMENTS,
     longest=st.sampled_from([-1.0, 9.0]),
+    has_kernel=st.booleans(),
 )
 def test_a_loop_does_everything_once_whenever_it_fails(
-    sizes: list[int], moments: list[int], longest: float
+    sizes: list[int], moments: list[int], longest: float, has_kernel: bool
 ) -> None:
     log = {part: [1000 * part + number for number in range(size)] for part, size in enumerate(sizes)}
     memory = Memory(log, fails=failing(moments))
     beats: list[Beat] = []
-    before = loop._LONGEST
-    loop._LONGEST = longest  # type: ignore[misc]  # a transaction for each fetch, or one for all
+    before = loop_run._LONGEST
+    loop_run._LONGEST = longest  # type: ignore[misc]  # a transaction for each fetch, or one for all
     try:
-        until_it_works(lambda: Loop(work(memory), beats.append, stop=Event(), once=True).run())
+        told = work(memory, has_kernel=has_kernel)
+        until_it_works(lambda: Loop(told, beats.append, stop=Event(), once=True).run())
     finally:
-        loop._LONGEST = before  # type: ignore[misc]
+        loop_run._LONGEST = before  # type: ignore[misc]
     for part, records in log.items():
         assert [each for each in memory.out if each // 1000 == part] == [
             each for each in records if each % BAD
@@ -324,7 +390,7 @@ def test_what_fails_leaves_no_transaction_open(
     is_loop: bool, longest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers of committed records would wait for its time-out, and whoever asks for the marks too."""
-    for module in (engine, loop):
+    for module in (engine, loop_run):
         monkeypatch.setattr(module, "_LONGEST", longest)
     span, seen = Span(0, 0, 20), 0
     for moment in range(60):
@@ -538,7 +604,7 @@ def test_a_loop_whose_transaction_took_too_long_goes_on_unless_another_one_took_
 
 def test_a_loop_with_nothing_to_do_keeps_its_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     # offsets.retention.minutes: a broker forgets the offsets of a group without members that commits nothing.
-    monkeypatch.setattr(loop, "_KEEPING", -1.0)
+    monkeypatch.setattr(loop_run, "_KEEPING", -1.0)
     memory, stop, turns = Memory({0: list(range(5))}), Event(), iter(range(5))
 
     def forgets() -> bool:
@@ -625,7 +691,7 @@ def test_whose_a_mark_is_fits_beside_an_offset_however_many_routes_there_are() -
     routes = [(f"{chr(0x1F600)}-{number}-{'x' * 50}", f"server/{'topic' * 40}") for number in range(500)]
     own = Owner.of("n" * 100, routes)
     counts = {f"n_{number}": 2**60 for number in range(12)}
-    text = loop.Mark(2**60, 2**60, counts, Belonging(own, "A" * 22).text).text
+    text = loop_run.Mark(2**60, 2**60, counts, Belonging(own, "A" * 22).text).text
     assert len(text.encode()) < 4096
     found = read_belonging(text)
     assert found.owner is not None
@@ -634,7 +700,7 @@ def test_whose_a_mark_is_fits_beside_an_offset_however_many_routes_there_are() -
 
 def kept(owner: Owner) -> Owner:
     """Give an owner as a mark has it."""
-    found = read_belonging(loop.Mark(0, 0, more=Belonging(owner).text).text).owner
+    found = read_belonging(loop_run.Mark(0, 0, more=Belonging(owner).text).text).owner
     assert found is not None
     return found
 
@@ -660,7 +726,7 @@ def test_a_pipeline_that_grows_stays_the_same_however_many_routes_it_gets() -> N
 def test_a_topic_that_is_made_again_while_a_loop_reads_it_ends_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loop, "_GROWTH", -1.0)
+    monkeypatch.setattr(loop_run, "_GROWTH", -1.0)
     memory = Memory({0: list(range(1, 6))}, id="old")
     turns = iter(range(20))
 
@@ -756,14 +822,16 @@ def redone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> l
     """The ranges that were narrowed; each is done at once."""
     found: list[tuple[int, int, int]] = []
 
-    def redo(work: Any, memory: Memory, outlet: Any, part: int, start: int, end: int, commit: Any) -> Any:
+    def redo(
+        work: Any, memory: Memory, outlet: Any, part: int, start: int, end: int, commit: Any, clock: Any
+    ) -> Any:
         found.append((part, start, end))
         memory.out += [number for number in memory.log[part][start:end] if number != 5]
         memory.dead.append(5)
         commit(end, {"n_in": end - start, "n_dead": 1})
         return LEARNT
 
-    for module in (engine, loop):
+    for module in (engine, loop_run):
         monkeypatch.setattr(module, "redo", redo)
     monkeypatch.setattr(outlet, "Producer", request.param)
     monkeypatch.setattr(outlet, "TransactionalProducer", request.param)
@@ -860,6 +928,29 @@ def test_a_new_partition_is_among_those_that_are_gone_back_to() -> None:
     assert found.reached == found.positions == {0: 2, 1: 0}
 
 
+class Little(Copy):
+    """Has room for one record at a time."""
+
+    def feed(self, data: Any, *, topic: str, partition: int, first: int, end: int, now: int) -> int | None:
+        asked = [(offset, number) for offset, number in data if first <= offset < end]
+        super().feed(asked[:1], topic=topic, partition=partition, first=first, end=end, now=now)
+        return asked[1][0] if len(asked) > 1 else None
+
+
+def test_what_a_router_has_no_room_for_is_fetched_again() -> None:
+    memory: Any = Memory({0: [1, 2, 3, 4, 5, 6, 7]})
+    put: list[Any] = []
+    router = Little(None, None, None, put.append, limits={})
+    found = feed.Feed(work(memory), memory, router, {0: 1}, {0: 6})
+    seen = []
+    while found.waiting:
+        assert found.poll(0.0)
+        seen.append((found.done, found.reached))
+    router.flush(now=0)
+    assert [row.body for row in put] == [2, 3, 4, 5, 6]
+    assert seen == [({0: at}, {0: at}) for at in range(2, 7)]
+
+
 class Denied(Refusing):
     """Is refused for another reason than its records."""
 
@@ -879,3 +970,44 @@ def test_a_refusal_that_is_not_for_the_sake_of_records_is_not_narrowed(
         else:
             run_range(work(memory), Span(0, 0, 3), memory)
     assert redone == []
+
+
+class Unreadable(Collect):
+    """Meets a schema that is not known until it was learnt."""
+
+    known: ClassVar[set[str]] = set()
+
+    def flush(self, *, now: int) -> None:
+        if self.rows and not self.known:
+            raise UnknownSchemas("onOrder", ["id:5"])
+        super().flush(now=now)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_schemas_that_records_name_are_looked_up_and_a_registry_that_is_away_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, once: bool
+) -> None:
+    monkeypatch.setattr(feed, "ReferenceBatchRouter", Unreadable)
+    monkeypatch.setattr(Unreadable, "known", set())
+    monkeypatch.setattr(loop, "_FIRST_PAUSE", 0.001)
+    memory, stop, asked = Memory({0: list(range(1, 5))}), Event(), list[str]()
+    told = work(memory, has_kernel=False)
+
+    def learnt(unknown: UnknownSchemas) -> Any:
+        asked.extend(unknown.tokens)
+        if len(asked) < 3:
+            raise Unreachable("the registry does not answer")
+        Unreadable.known.add("id:5")
+        return told
+
+    outage = OutageLog(logging.getLogger("penstock.test"), "registry")
+    running = Loop(told, lambda _: stop.set(), stop=stop, once=once, outage=outage, learnt=learnt)
+    if once:
+        # It has an end, and who started it sees why it cannot be reached.
+        with pytest.raises(Unreachable):
+            running.run()
+        assert (memory.out, asked) == ([], ["id:5"])
+        return
+    running.run()
+    assert (memory.out, asked, outage.reason) == ([1, 2, 3, 4], ["id:5"] * 3, None)
+    assert "the registry does not answer" in caplog.text

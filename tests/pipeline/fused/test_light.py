@@ -15,6 +15,7 @@ from penstock.errors import JobFailed
 from penstock.pipeline.fused import source
 from penstock.pipeline.fused.end_watch import EndWatch
 from penstock.pipeline.fused.source import BatchLimits, Planner
+from penstock.pipeline.fused.spans import REFERENCE_COST
 
 HEAVY = ("numba", "pyarrow", "pandas", "pyspark")
 
@@ -78,6 +79,13 @@ def planner_of(limit: int = 10, **more: Any) -> Planner:
     limits = BatchLimits(offsets=lambda: limit, bytes=more.pop("most_bytes", 1 << 30), slots=lambda: slots)
     watch = more.pop("watch", None) or EndWatch(SETTINGS, ask=lambda topics: {})
     return Planner(settings=SETTINGS, topic="t", begin={0: 0}, limits=limits, watch=watch, **more)
+
+
+@pytest.mark.parametrize(("cost", "tasks"), [(1, 1), (REFERENCE_COST, 2)])
+def test_a_batch_is_divided_by_what_its_records_cost(cost: int, tasks: int) -> None:
+    planner = planner_of(slots=2)
+    planner.limits.record_cost = cost
+    assert len(planner.shares({"t": {}}, {"t": {"0": 5_000, "1": 5_000}})) == tasks
 
 
 @pytest.mark.parametrize(
@@ -199,14 +207,14 @@ def test_a_planner_that_is_released_does_not_wait(broker: _Broker) -> None:
     threading.Timer(0.1, planner.release).start()
     assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 5}}
     assert planner.plan({"t": {"0": 5}}) == {"t": {"0": 5}}
-    assert time.monotonic() - began < source._LONGEST_WAIT
+    assert time.monotonic() - began < source.LONGEST_WAIT_SECONDS
     watch.close()
 
 
 def test_a_planner_of_a_trigger_does_not_wait(broker: _Broker) -> None:
     began = time.monotonic()
     assert planner_of(waits=False).plan({"t": {"0": 5}}) == {"t": {"0": 5}}
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < source.LONGEST_WAIT_SECONDS
 
 
 def test_a_topic_that_is_frozen_is_not_asked_again(broker: _Broker) -> None:
@@ -240,7 +248,7 @@ def test_a_planner_that_waits_tells_when_nothing_was_there(
     broker: _Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that ends when nothing comes any more asks for it, and a wait is long."""
-    monkeypatch.setattr(source, "_LONGEST_WAIT", 0.5)
+    monkeypatch.setattr(source, "LONGEST_WAIT_SECONDS", 0.5)
     watch = EndWatch(SETTINGS, ask=lambda topics: {"t": {0: 5}})
     planner = planner_of(watch=watch)
     began = time.monotonic()

@@ -9,7 +9,7 @@ import random
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from penstock.errors import RecordsError, UnsupportedPlan
-from penstock.pipeline.fused import interpreter
+from penstock.pipeline.counters import COUNTERS
+from penstock.pipeline.fused import interpreter, machine
 from penstock.pipeline.fused.outbox import record_bytes
 from penstock.pipeline.fused.slow import SlowPath
-from penstock.pipeline.outgoing import COUNTERS
 from penstock.pipeline.plan.nodes import Type
 from penstock.pipeline.plan.route import Assignment, Mode, RoutePlan
 from penstock.pipeline.plan.sql import parse_sql
@@ -74,6 +74,30 @@ def fed(trial_of: Trials) -> Callable[..., tuple[list[Any], Any]]:
         return rows, machine.counts
 
     return feed
+
+
+def test_a_fetch_is_inflated_in_parts(fed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its batches may inflate to a thousand times its size."""
+    inflated: list[int] = []
+    routed: list[int] = []
+    real, route = machine.bodies_of, machine.Machine._route
+
+    def noted(*arguments: Any) -> Iterator[Any]:
+        for body in real(*arguments):
+            inflated.append(body.base_offset)
+            yield body
+
+    def counted(self: Any, bodies: Any, place: Any) -> None:
+        routed.append(len(inflated))
+        route(self, bodies, place)
+
+    monkeypatch.setattr(machine, "bodies_of", noted)
+    monkeypatch.setattr(machine.Machine, "_route", counted)
+    monkeypatch.setattr(machine, "HELD", 500)
+    data = b"".join(batch([order(n, 200, note="ä") for n in range(9)], base=base) for base in (0, 9, 18, 27))
+    _, counts = fed(data)
+    assert (counts["n_in"], counts["n_out"]) == (36, 36)
+    assert routed == [1, 2, 3, 4]
 
 
 def test_plain_events_need_no_stage(fed: Any) -> None:
@@ -166,17 +190,42 @@ def test_a_shadow_compares_kernel_and_stage(trial_of: Trials, caplog: pytest.Log
     with wrong, caplog.at_level(logging.ERROR):
         machine.feed(data, topic="in", partition=0, first=40, end=60)
     assert (machine.counts["n_shadow"], machine.counts["n_different"]) == (8, 4)
-    assert [each.getMessage() for each in caplog.records][0] == "kernel and stage differ: in-0 at 40"
+    assert [each.getMessage() for each in caplog.records][0] == "kernel and reference differ: in-0 at 40"
 
 
 def test_what_the_kernel_cannot_do_is_named_with_its_route(trial_of: Trials) -> None:
-    plan = RoutePlan(name="r", where=parse_sql("type = 'a' AND data.total + 1 > 2 AND year(time) = 2026"))
+    where = parse_sql("type = 'a' AND data.total = data.sum AND hop < 1234567890123456789")
+    plan = RoutePlan(name="r", where=where)
     with pytest.raises(UnsupportedPlan) as caught:
         trial_of(LARGE, plan)
     assert caught.value.stops == (
-        "route r: fused cannot: number_of_json(data.total) + 1 > 2",
-        "route r: fused cannot: year(time_of_text(time)) = 2026",
+        "route r: the kernel cannot: data.total = data.sum",
+        "route r: the kernel cannot: 1234567890123456789",
     )
+
+
+def test_now_is_the_moment_of_the_fetch_for_kernel_and_stage(trial_of: Trials) -> None:
+    """Both are given one moment, so that a record that falls back is routed as its neighbours are."""
+    time = Assignment("time", parse_sql("now()", Type.TIME))
+    trial = trial_of(RoutePlan(name="r", where=parse_sql("time < now()"), set=(time,), mode=Mode.BINARY))
+    sink = trial.sink()
+    machine = trial.machine(sink, shadow=1)
+    past, to_come = "2020-02-29T00:00:00Z", "2999-01-01T00:00:00Z"
+    odd = order(3, 1, time="2020-01-01t00:00:00z")  # a spelling that is left to the stage
+    data = bytes(batch([order(1, 1, time=past), order(2, 1, time=to_come), odd, order(4, 1)]))
+    machine.feed(data, topic="in", partition=0, first=0, end=4)
+    machine.flush()
+    written = [dict(headers) for rows in sink.rows.values() for _, _, headers in rows]
+    assert [each["ce_causationid"] for each in written] == [b"1", b"3"]
+    assert len({each["ce_time"] for each in written}) == 1
+    assert (machine.counts["n_slow"], machine.counts["n_different"]) == (1, 0)
+
+
+def test_events_of_a_leap_day_stay_in_the_kernel(trial_of: Trials) -> None:
+    days = ("2024-02-29T10:00:00Z", "2000-02-29T10:00:00Z", "2026-02-29T10:00:00Z", "1900-02-29T10:00:00Z")
+    trial = trial_of(LARGE)
+    trial.check([order(number, 200, time=day) for number, day in enumerate(days)])
+    assert trial.slow == 2  # days that do not exist
 
 
 def test_a_second_process_compiles_nothing() -> None:

@@ -17,13 +17,14 @@ import pytest
 from penstock.brokers.kafka_raw.produce_call import BatchError
 from penstock.brokers.kafka_raw.producer import BatchRefusal
 from penstock.errors import JobFailed, Unreachable
+from penstock.pipeline.delivery.range_clock import RangeClock
 from penstock.pipeline.fused import feed as feed_module
 from penstock.pipeline.fused import narrowing
 from penstock.pipeline.fused.bodies import Body
-from penstock.pipeline.fused.narrowing import Narrowing, redo
+from penstock.pipeline.fused.narrowing import Narrowing, RowNarrowing, redo
 from penstock.pipeline.fused.outbox import Output, numbered, record_bytes
 from penstock.pipeline.fused.program import program_of
-from penstock.pipeline.fused.slow import record_of
+from penstock.pipeline.fused.slow import Place
 from penstock.pipeline.plan.route import RoutePlan
 from penstock.pipeline.plan.sql import parse_sql
 from penstock.pipeline.ports import Target
@@ -85,7 +86,7 @@ class Topics:
         if topic in self.most and size > self.most[topic]:
             return BatchRefusal(TOO_LARGE, BatchError())
         body = Body.whole(as_array(bytes(output.body.records)), output.body.count)
-        records = [record_of(row) for row in body.arrow(body.starts(), "", 0).to_pylist()]
+        records = body.kafka_records(body.starts(), "", 0)
         found = [(at, why) for at, record in enumerate(records) if (why := self.judge(topic, record))]
         if found:
             code = found[0][1][0]
@@ -118,7 +119,8 @@ def narrowed(
     """Deliver records, each slice committed; give where each slice ended."""
     cluster: Any = SimpleNamespace(partitions=lambda topic: partitions)
     found = Narrowing(work_of(topics), cluster)
-    found.feed(batch_of(records, base), topic="in", partition=3, first=base, end=base + len(records))
+    end = base + len(records)
+    found.feed(batch_of(records, base), topic="in", partition=3, first=base, end=end, now=1)
     return list(_committing(found, topics)), found
 
 
@@ -325,7 +327,7 @@ def redone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[int], Co
     """Do the range from 100; give the marks and what was counted. A mark says what is in the topic c."""
 
     def redone(topics: Topics, fetches: Fetches, end: int) -> tuple[list[int], Counter[str]]:
-        monkeypatch.setattr(feed_module, "Fetcher", lambda *_, **__: fetches)
+        monkeypatch.setattr(feed_module, "source_fetcher", lambda *_, **__: fetches)
         clock = SimpleNamespace(monotonic=lambda: fetches.now, time_ns=time.time_ns)
         monkeypatch.setattr(narrowing, "time", clock)
         marks: list[int] = []
@@ -340,7 +342,7 @@ def redone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[int], Co
 
         outlet: Any = topics
         cluster: Any = SimpleNamespace(partitions=lambda topic: 1)
-        redo(work_of(topics), cluster, outlet, 3, 100, end, commit)
+        redo(work_of(topics), cluster, outlet, 3, 100, end, commit, RangeClock())
         assert not topics.open, "what is not committed is lost"
         return marks, counted
 
@@ -382,3 +384,33 @@ def test_a_topic_that_goes_on_refusing_is_told_of_every_five_minutes(
             redone(Topics(stage_of(), no_key), fetches, 100)
             assert len(caplog.records) == told
     assert "records of in-3 between 100 and 100 are refused" in caplog.text
+
+
+def test_records_of_one_offset_are_committed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages of a Pulsar transaction may share one: a mark before it would repeat what is written."""
+    delivered: list[list[int]] = []
+    monkeypatch.setattr(narrowing, "_RECORDS", 3)
+    monkeypatch.setattr(
+        Narrowing, "_deliver", lambda self, rows, outlet: delivered.append([row.offset for row in rows])
+    )
+    made: Any = object.__new__(Narrowing)
+    made._rows = [SimpleNamespace(offset=offset) for offset in (0, 1, 2, 2, 2, 3, 4, 5, 6, 6)]
+    assert [*made.delivered(None)] == [3, 6, None]
+    assert delivered == [[0, 1, 2, 2, 2], [3, 4, 5], [6, 6]]
+
+
+def test_records_of_one_offset_have_a_number_each_for_a_target_on_pulsar() -> None:
+    """Else a broker would take the second of them for the first, sent again."""
+
+    class Doubled(RowNarrowing[Any]):
+        def _written(self, rows: Any, refused: object, known: object) -> Any:
+            return [[(0, KafkaRecord(value=b"x", key=b"k"))] * 2 for _ in rows], {}
+
+    made: Any = object.__new__(Doubled)
+    made._partitions, made._on_pulsar = [1], frozenset({0})
+    made._targets = [SimpleNamespace(sink=1)]
+    rows = [SimpleNamespace(offset=offset, place=Place("in", 3, 1)) for offset in (4, 5, 5, 5, 6)]
+    outputs, _, _ = made._routed(rows, {}, {})
+    [sent] = outputs.values()
+    found = [(each.offset, each.ordinal) for each in sent]
+    assert found == [(4, 0), (4, 1), *((5, number) for number in range(6)), (6, 0), (6, 1)]

@@ -1,4 +1,4 @@
-"""Records that a real Kafka refuses: dead letters, once, beside everything else, by ranges and by a loop."""
+"""Records that a real Kafka refuses: dead letters, once, beside all else; by ranges, a loop and rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from penstock.brokers.kafka_offsets import KafkaOffsets
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.brokers.kafka_records import publish, scan
 from penstock.errors import JobFailed
+from penstock.pipeline.delivery.task_sink import PartitionRows, write_rows
 from penstock.pipeline.fused import engine, narrowing, outbox
 from penstock.pipeline.fused.engine import run_ranges
-from penstock.pipeline.fused.loop import Beat, Loop
+from penstock.pipeline.fused.loop import Loop
+from penstock.pipeline.fused.loop_run import Beat
 from penstock.pipeline.fused.program import program_of
 from penstock.pipeline.fused.spans import Span
 from penstock.pipeline.fused.work import Work
@@ -122,13 +124,29 @@ def by_loop(work: Work) -> Counter[str]:
     return counts
 
 
+def by_rows(work: Work) -> Counter[str]:
+    """Give each partition to a task of Spark that has read it."""
+    counts: Counter[str] = Counter()
+    found = sorted(scan(_options(work), work.topic), key=lambda each: each.offset or 0)
+    for part in range(PARTITIONS):
+        records = [each for each in found if each.partition == part]
+        rows = PartitionRows.of(records, [(True,)] * len(records))
+        counts.update(write_rows(work, (rows.part(at, at + 150) for at in range(0, len(records), 150))))
+    return counts
+
+
+def _options(work: Work) -> dict[str, str]:
+    servers = ",".join(f"{each.host}:{each.port}" for each in work.settings.bootstrap)
+    return {"bootstrap.servers": servers, "fetch.message.max.bytes": "8000000"}
+
+
 SETTINGS = {
     "no-key": {"cleanup.policy": "compact"},
     "too-large": {"max.message.bytes": str(LARGE)},
 }
 
 
-@pytest.mark.parametrize("run", [by_ranges, by_loop])
+@pytest.mark.parametrize("run", [by_ranges, by_loop, by_rows])
 @pytest.mark.parametrize("bad", ["no-key", "too-large"])
 def test_refused_records_are_letters_and_nothing_else_is_lost_or_twice(
     topics: Topics, run: Run, bad: str
@@ -162,7 +180,7 @@ def test_a_time_that_is_refused(topics: Topics, run: Run, monkeypatch: pytest.Mo
     assert counts["n_dead"] == EVENTS
 
 
-@pytest.mark.parametrize("run", [by_ranges, by_loop])
+@pytest.mark.parametrize("run", [by_ranges, by_loop, by_rows])
 def test_without_transactions_nothing_is_lost_either(topics: Topics, run: Run) -> None:
     topics.create(out=SETTINGS["no-key"])
     topics.fill("no-key")
@@ -172,7 +190,7 @@ def test_without_transactions_nothing_is_lost_either(topics: Topics, run: Run) -
     assert set(topics.numbers("beside")) == set(range(EVENTS))
 
 
-@pytest.mark.parametrize("run", [by_ranges, by_loop])
+@pytest.mark.parametrize("run", [by_ranges, by_loop, by_rows])
 def test_batches_are_cut_if_a_topic_takes_less_than_was_known(topics: Topics, run: Run) -> None:
     """No record is too large, only the batches that the machine makes."""
     topics.create(out={"max.message.bytes": "2000"})
@@ -196,7 +214,7 @@ class Killed(BaseException):
     """Ends a run as a kill does: nothing is caught, nothing more is sent."""
 
 
-@pytest.mark.parametrize("run", [by_ranges, by_loop])
+@pytest.mark.parametrize("run", [by_ranges, by_loop, by_rows])
 @pytest.mark.parametrize("moment", [0, 1, 2, 5])
 def test_who_is_killed_while_it_narrows_leaves_nothing_twice(
     topics: Topics, run: Run, moment: int, monkeypatch: pytest.MonkeyPatch
@@ -204,7 +222,7 @@ def test_who_is_killed_while_it_narrows_leaves_nothing_twice(
     topics.create(out=SETTINGS["no-key"])
     topics.fill("no-key")
     monkeypatch.setattr(narrowing, "_RECORDS", 50)
-    deliver, calls = narrowing.Narrowing._deliver, Counter[str]()
+    deliver, calls = narrowing.RowNarrowing._deliver, Counter[str]()
 
     def dies(self: Any, rows: Any, outlet: Any) -> None:
         calls["n"] += 1
@@ -213,7 +231,7 @@ def test_who_is_killed_while_it_narrows_leaves_nothing_twice(
             monkeypatch.setattr(type(outlet), "close", lambda self: self._producer.close())
             raise Killed  # the letters are written, and not committed
 
-    monkeypatch.setattr(narrowing.Narrowing, "_deliver", dies)
+    monkeypatch.setattr(narrowing.RowNarrowing, "_deliver", dies)
     with pytest.raises(Killed):
         run(topics.work())
     monkeypatch.undo()

@@ -1,18 +1,17 @@
-"""What a route does not change leaves as it came, by every engine: reference, columns and kernel."""
+"""What a route does not change leaves as it came, by the reference and by the kernel."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
-from unittest.mock import patch
 
 import pytest
+from routed import rows_of
 
 from penstock.events import CloudEvent, Json, absent
 from penstock.events import Mode as EventMode
 from penstock.events.bindings.kafka import KafkaBinding
-from penstock.pipeline.arrow import route as by_columns
 from penstock.pipeline.plan.nodes import Type
 from penstock.pipeline.plan.route import Assignment, Mode, RoutePlan, Tombstones
 from penstock.pipeline.plan.sql import parse_sql
@@ -33,20 +32,17 @@ def structured(**members: Any) -> KafkaRecord:
     return KafkaRecord(key=b"k", value=value, headers=(MARK,))
 
 
-@pytest.fixture(params=["reference", "columns", "kernel"])
+@pytest.fixture(params=["reference", "kernel"])
 def route(request: pytest.FixtureRequest, trial_of: Trials) -> Route:
-    """Give what sends records over one route by one engine, and gives what the target gets."""
+    """Give what sends records over one route by one evaluator, and gives what the target gets."""
 
     def run(plan: RoutePlan, records: Sequence[KafkaRecord]) -> list[KafkaRecord]:
         trial = trial_of(plan)
         if request.param == "reference":
-            with patch.object(by_columns, "_can", lambda plan: False):
-                rows, _ = trial.expected(records)
-        elif request.param == "columns":
             rows, _ = trial.expected(records)
         else:
             rows, _ = trial.routed(records)
-            assert trial.slow == 0, "the kernel is asked, not the stage"
+            assert trial.slow == 0, "the kernel is asked, not the reference"
         (target,) = {number for number, _ in rows}
         assert target == 0, "nothing is a dead letter"
         return [
@@ -129,9 +125,7 @@ def emptied(events: Sequence[Any]) -> list[Invoked]:
         (KafkaRecord(value=None, headers=BINARY), Mode.STRUCTURED, True),
     ],
 )
-def test_what_a_function_emits_without_data(
-    came: KafkaRecord, mode: Mode, null: bool, batch_of_records: Any
-) -> None:
+def test_what_a_function_emits_without_data(came: KafkaRecord, mode: Mode, null: bool) -> None:
     """Binary mode says no data as null; structured mode says it as null only of what came as null."""
     one = StageRoute(
         plan=RoutePlan(name="r", mode=mode),
@@ -140,7 +134,7 @@ def test_what_a_function_emits_without_data(
         invoker=emptied,
     )
     stage = Stage(pipeline="p", routes=(one,), dead=Target(topic="dead"))
-    left, _ = stage.process(batch_of_records([came]), now=0).to_pylist()
+    (left,), _ = rows_of(stage, [came])
     assert (left["topic"], left["value"] is None) == ("out", null)
 
 
@@ -177,7 +171,7 @@ def test_two_media_types_are_a_dead_letter(trial_of: Trials, first: Any) -> None
     assert b"header ce_datacontenttype differs from content-type" in letter
 
 
-def test_a_large_number_is_set_by_every_engine(trial_of: Trials) -> None:
+def test_a_large_number_is_set(trial_of: Trials) -> None:
     plan = RoutePlan(name="r", set=(Assignment("stage", parse_sql("data.total", Type.TEXT)),))
     typed = (*BINARY, ("content-type", b"application/json"))
     came = [
@@ -189,5 +183,3 @@ def test_a_large_number_is_set_by_every_engine(trial_of: Trials) -> None:
     rows, _ = trial.expected(came)
     stages = [dict(headers)["ce_stage"] for _, _, headers in rows[0, 0]]
     assert stages == [b"18446744073709551617", b"1e300", b"7", b"0"]
-    with patch.object(by_columns, "_can", lambda plan: False):
-        assert trial.expected(came)[0] == rows

@@ -92,7 +92,7 @@ def test_a_pipeline_without_targets_knows_its_own_marks(tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_a_spark_job_goes_on_from_a_checkpoint_of_the_version_before(
-    project: Make, spark: SparkSession
+    project: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = project().create(partitions=2).write()
     shop.produce(KafkaRecord(**{**_fields(record(n)), "partition": n % 2}) for n in range(20))
@@ -104,15 +104,21 @@ def test_a_spark_job_goes_on_from_a_checkpoint_of_the_version_before(
     admin = shop.admin()
     known |= {"topic": topic, "cluster_id": admin.cluster_id(), "topic_id": admin.topic_id(topic)}
     (folder / f"kafka-{topic}.json").write_text(json.dumps(known))
-    assert shop.run(spark, engine="fused").counts["n_in"] == 6
+    assert shop.run(spark, engine="spark").counts["n_in"] == 6
     found = read_fingerprint(LocalFileSystem(folder), f"kafka-{topic}.json")
     assert found is not None
     assert (found.exactly_once, found.query) == (True, "penstock.kafka-in.9a605428b879")
     # From now on a downgrade is noticed: an edited route must not cost the guarantee in silence.
     shop.write({"sql": "type = 't'"})
-    with pytest.raises(CheckpointMismatch, match="was delivered exactly once") as caught:
-        shop.run(spark)
-    assert "SQL" in str(caught.value.why)
+    with monkeypatch.context() as patched:
+        # As if the cluster had become one without transactions.
+        made = preparation.work_of
+        patched.setattr(
+            preparation, "work_of", lambda *args, **more: replace(made(*args, **more), exactly_once=False)
+        )
+        with pytest.raises(CheckpointMismatch, match="was delivered exactly once") as caught:
+            shop.run(spark)
+    assert "has no transactions" in str(caught.value.why)
     with pytest.raises(UsageError, match="--shadow"):
         shop.run(spark, exactly_once=False, shadow=1)
     assert shop.run(spark, exactly_once=False).counts["n_in"] == 0
@@ -181,7 +187,7 @@ def _fields(found: KafkaRecord) -> dict[str, Any]:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("engine", ["loop", "fused"])
+@pytest.mark.parametrize("engine", ["loop", "spark"])
 def test_progress_that_moves_while_a_job_is_prepared_is_its_own(
     project: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
 import pytest
+from pulsar_project import PulsarSide
 
 from penstock.brokers.kafka_offsets import KafkaOffsets
 from penstock.brokers.kafka_records import publish, scan
-from penstock.config import Secret, Security, load
-from penstock.contract.credentials import Client, Connection, options, reveal
+from penstock.config import load
 from penstock.embedded.gateway import Gateway
 from penstock.embedded.kafka import Kafka
 from penstock.embedded.pulsar import Pulsar
-from penstock.errors import CheckpointMismatch, Unreachable
+from penstock.errors import CheckpointMismatch
 from penstock.events import CloudEvent, Json
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.bindings.pulsar import PulsarBinding
@@ -28,7 +28,6 @@ from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.deadletter import read_dead_letter
 from penstock.pipeline.deadletters import read_letters, restore_letters
 from penstock.pipeline.job import Job, JobOptions, Totals, Watcher, job_of
-from penstock.pipeline.job.gateways import own_gateway
 from penstock.record import KafkaRecord, PulsarMessage
 from penstock.spark import events_from, read_events, read_records, rejects_from, to_records, write_events
 
@@ -179,7 +178,7 @@ def ids(events: Sequence[CloudEvent]) -> list[str]:
     return sorted(each.id for each in events)
 
 
-def test_from_kafka_to_both_with_dead_letters_on_pulsar_through_a_gateway_of_the_job(
+def test_from_kafka_to_both_with_dead_letters_on_pulsar(
     tmp_path: Path, kafka: Kafka, pulsar: Pulsar, spark: SparkSession, client: Any
 ) -> None:
     shop = Shop(tmp_path, kafka, pulsar).create("in", "out", "pout", "pin", "pdead")
@@ -218,7 +217,7 @@ def test_from_kafka_to_both_with_dead_letters_on_pulsar_through_a_gateway_of_the
     assert first.properties()["CE-CloudEventsVersion"] == "0.1"
     assert first.properties()["CE-X-N"] == '"5"'
     assert (first.data(), first.properties()["app"]) == (b'{"n":0}', "twice")
-    assert first.properties()["kafka~b~app"] == "/w=="  # no text: the gateway's escape
+    assert first.properties()["kafka~b~app"] == "/w=="  # no text: the escape of the mapping
     assert first.partition_key() == "/zA="  # spec 001: the key, which is no text, in base64
     assert abs(first.event_timestamp() - first.publish_timestamp()) < 60_000
     new = [as_message(got) for got in shop.on_pulsar(client, "pin", 3)]
@@ -273,9 +272,8 @@ def test_from_pulsar_to_kafka_and_to_pulsar_in_every_dialect_with_a_group(
     assert (dead.code, dead.record.topic) == ("invalid-event", shop.topic("pin"))
     assert dead.record.timestamp == 1_700_000_000_000  # spec 001: the event time is the record's
 
-    through = KafkaOffsets({"bootstrap.servers": gateway.bootstrap})
-    ends = through.latest(shop.topic("pin"))
-    assert (through.committed("routes", shop.topic("pin")), sum(ends.values())) == (ends, 6)
+    # The group is the subscription that keeps unread data and shows the progress.
+    assert PulsarSide(pulsar, shop.topic("pin"), partitions=2).backlog("routes") == 0
     again = shop.run(spark, group="routes")
     assert [totals.counts["n_in"] for totals in again.values()] == [0]
     _check_frames(shop, spark, client)
@@ -292,7 +290,7 @@ class Notes(Watcher):
         self.texts.append(text)
 
 
-@pytest.mark.parametrize("engine", ["fused", "loop"])
+@pytest.mark.parametrize("engine", ["spark", "loop"])
 def test_a_server_of_kafka_that_is_a_gateway_is_routed_by_the_kernel_at_least_once(
     project: Callable[..., Any], gateway: Gateway, spark: SparkSession, client: Any, engine: str
 ) -> None:
@@ -401,22 +399,6 @@ def test_another_pulsar_behind_the_same_name_is_refused(
     assert "it belongs to cluster" in str(caught.value.why)
 
 
-def test_a_pulsar_that_may_not_be_asked_is_noted_and_read(
-    tmp_path: Path, kafka: Kafka, pulsar: Pulsar, gateway: Gateway, client: Any
-) -> None:
-    shop = Shop(tmp_path, kafka, pulsar, gateway.bootstrap).create("out", "dead", "pin")
-    shop.write("dead", {"home": {"receive": "receive-pin", "send": "send-out"}})
-    context = json.loads((tmp_path / "penstock.yaml").read_text())
-    context["contexts"]["c"]["servers"]["pulsar"]["admin"] = "http://127.0.0.1:1"
-    (tmp_path / "penstock.yaml").write_text(json.dumps(context))
-    pipeline = load_pipeline(tmp_path / "pipeline.yaml", context=load(start=tmp_path).context())
-    told = Notes()
-    with Job(pipeline, JobOptions(once=True)) as job:
-        job.watch(told)
-        job.prepare()
-    assert [text for text in told.texts if "made again later cannot be seen" in text]
-
-
 def _send(client: Any, topic: str, numbers: Iterable[int]) -> None:
     producer = client.create_producer(topic)
     for number in numbers:
@@ -471,18 +453,3 @@ def _send_every_dialect(client: Any, topic: str) -> None:
     producer.send(sniffed)
     producer.send(b"{}", properties={**old, "CE-EventTime": "yesterday"}, **moment)
     producer.close()
-
-
-def test_the_gateway_of_a_job_asks_for_the_token_that_pulsar_asks_for(secured_pulsar: Pulsar) -> None:
-    known = Security(token=Secret(lambda: secured_pulsar.token("admin")), ca_file=secured_pulsar.ca_file)
-    pulsar = Connection(
-        address=secured_pulsar.service_url, admin=secured_pulsar.admin_url, tls=True, security=known
-    )
-    topic = f"persistent://public/default/{uuid.uuid4().hex}"
-    with own_gateway(pulsar, f"public/__penstock_{uuid.uuid4().hex[:8]}") as connection:
-        admin = KafkaOffsets(reveal(options(connection, Client.CONFLUENT_KAFKA)))
-        admin.create_topic(topic, partitions=1, replicas=1, settings={})
-        admin.commit("job", topic, {0: 0})
-        assert (admin.latest(topic), admin.committed("job", topic)) == ({0: 0}, {0: 0})
-        with pytest.raises(Unreachable):
-            KafkaOffsets({"bootstrap.servers": connection.address}).cluster()

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import pyarrow as pa
 import pytest
+from routed import rows_of
 
 from penstock.cli.app import main
 from penstock.errors import ClusterError, RecordRefused, Refused, Unreachable
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline import deadletters
-from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.deadletter import DeadLetter, dead_letter_event, read_dead_letter
 from penstock.pipeline.deadletters import Letter, read_letters, restore_letters
 from penstock.pipeline.plan.route import RoutePlan
@@ -139,22 +138,8 @@ def order(total: int) -> KafkaRecord:
     return KafkaBinding().encode(event, key=b"k")
 
 
-def batch_of(records: list[KafkaRecord]) -> pa.RecordBatch:
-    headers = [[{"key": k, "value": v} for k, v in r.headers] for r in records]
-    columns = {
-        "key": pa.array([r.key for r in records], pa.binary()),
-        "value": pa.array([r.value for r in records], pa.binary()),
-        "headers": pa.array(headers, HEADERS),
-        "topic": pa.array(["orders"] * len(records)),
-        "partition": pa.array([0] * len(records), pa.int32()),
-        "offset": pa.array(range(len(records)), pa.int64()),
-        "timestamp": pa.array([1000] * len(records), pa.int64()),
-    }
-    return pa.RecordBatch.from_pydict(columns)
-
-
 def letters_of(stage: Stage, *records: KafkaRecord) -> tuple[list[DeadLetter], dict[str, int]]:
-    *rows, counts = stage.process(batch_of(list(records)), now=0).to_pylist()
+    rows, counts = rows_of(stage, records)
     events = [
         KafkaBinding().decode(
             KafkaRecord(value=row["value"], headers=tuple((h["key"], h["value"]) for h in row["headers"]))

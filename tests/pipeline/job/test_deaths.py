@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from standalone import Standalone
 
 from penstock.errors import JobFailed
 from penstock.events import CloudEvent
@@ -45,6 +47,17 @@ LOST = (
             LOST + "The executor with id 2 exited with exit code 137(SIGKILL, possible container OOM).",
             "ended the container",
             "spark.executor.memoryOverhead",
+        ),
+        (LOST + "Command exited with code 52", "not enough memory", "spark.executor.memory on a cluster"),
+        (
+            LOST + "The executor with id 2 exited with exit code 52(JVM OOM).",
+            "not enough memory",
+            "spark.executor.memory on a cluster",
+        ),
+        (
+            LOST + "Container marked as failed: container_1 on host: h. Exit status: 52. Diagnostics: x",
+            "not enough memory",
+            "spark.executor.memory on a cluster",
         ),
         (LOST + "Command exited with code 137", "ended the container", "memoryOverhead"),
         (LOST + "Command exited with code 143", "ended the container", "memoryOverhead"),
@@ -129,7 +142,7 @@ def error_of(running: Any) -> dict[str, Any]:
 def test_a_java_that_is_killed_is_told(project: Make) -> None:
     shop = project().create().write()
     shop.produce([record(number) for number in range(50)])
-    running = shop.spawn("run", "--engine", "fused", "-o", "json")
+    running = shop.spawn("run", "--engine", "spark", "-o", "json")
     running.until(r'"batch": 0')
     (java,) = family(running, _JAVA)
     java.send_signal(signal.SIGKILL)
@@ -146,7 +159,7 @@ def test_a_java_that_is_killed_is_told(project: Make) -> None:
 def test_a_python_worker_that_is_killed_costs_nothing(project: Make) -> None:
     shop = project().create(partitions=2).write()
     shop.produce([record(number) for number in range(3000)])
-    running = shop.spawn("run", "--until-idle", "--engine", "fused", "--max-offsets", "100", "-o", "json")
+    running = shop.spawn("run", "--until-idle", "--engine", "spark", "--max-offsets", "100", "-o", "json")
     running.until(r'"batch": \d', times=3)
     for worker in family(running, "penstock.pipeline.fused.daemon"):
         worker.send_signal(signal.SIGKILL)
@@ -177,7 +190,7 @@ class Eater(Watcher):
     def batch(self, progress):
         threading.Thread(target=fill, daemon=True).start()
 
-with job_of(pipeline, JobOptions(engine="fused")) as job:
+with job_of(pipeline, JobOptions(engine="spark")) as job:
     job.watch(Eater())
     job.prepare()
     try:
@@ -187,8 +200,7 @@ with job_of(pipeline, JobOptions(engine="fused")) as job:
 """
 
 
-@pytest.mark.server
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_a_java_without_memory_is_told(project: Make) -> None:
     shop = project().create().write()
@@ -196,3 +208,19 @@ def test_a_java_without_memory_is_told(project: Make) -> None:
     command = [sys.executable, "-c", _WITHOUT_MEMORY, str(shop.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout.startswith("Spark's Java had not enough memory | give it more"), done
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(580)
+def test_an_executor_without_memory_is_told(project: Make, tmp_path: Path) -> None:
+    large = {"sql": "length(repeat(repeat(id, 100000), 4000)) > 0"}
+    shop = project().create().write(large)
+    shop.produce([record(number) for number in range(3)])
+    with Standalone(tmp_path, workers=1) as cluster:
+        small = ("--conf", "spark.executor.memory=500m", "--conf", "spark.task.maxFailures=2")
+        here = ("--master", cluster.address, "--worker-python", sys.executable)
+        running = shop.spawn("run", "--once", *here, *small, "-o", "json", SPARK_LOCAL_IP="127.0.0.1")
+        assert running.ended() == 1, running.told()
+    error = error_of(running)
+    assert error["what"] == "Spark's Java had not enough memory"
+    assert "spark.executor.memory" in error["next"]

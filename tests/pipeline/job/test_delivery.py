@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -16,6 +20,7 @@ from penstock.errors import CheckpointMismatch, ClusterError, JobFailed, Pipelin
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.deadletter import DeadLetter, read_dead_letter
+from penstock.pipeline.delivery.progress import PARTITION, TOPIC
 from penstock.pipeline.job import Job, JobOptions, Progress, Watcher
 from penstock.record import Headers, KafkaRecord
 
@@ -132,6 +137,30 @@ def test_targets_and_dead_letters_on_another_cluster(
     assert shop.run(spark).counts == Counter(n_in=1, n_out=1)
     assert len(shop.read("out")) == 101
     assert len(shop.read("dead")) == len(shop.read("away")) == 1
+
+
+@pytest.mark.soak
+def test_a_condition_of_spark_with_targets_on_another_cluster(
+    project: Make, spark: SparkSession, kafka: Kafka, west: Kafka
+) -> None:
+    places = {"away": "west", "dead": "west"}
+    shop = project(servers={"kafka": kafka, "west": west}, places=places).create(partitions=2)
+    shop.write({"sql": "type = 't'", "send": ["send", "send-away"]}, **{"exactly-once": "required"})
+    shop.produce(
+        [*map(record, range(100)), record(100, type="other"), KafkaRecord(value=b"poison", key=b"p")]
+    )
+    totals = shop.run(spark, max_offsets=30)
+    wanted = Counter(n_in=102, n_out=200, n_unmatched=1, n_dead=1)
+    assert totals.counts == wanted
+    for channel in ("out", "away"):
+        assert Counter(ids(shop.read(channel))) == Counter(f"e-{number}" for number in range(100))
+    assert [letter_of(each).record.value for each in shop.read("dead")] == [b"poison"]
+    # The marks are on both clusters, and what is marked is not written again by another engine.
+    assert shop.admin("away").latest(TOPIC)[PARTITION] > 0
+    shop.write({"where": "type = 't'", "send": ["send", "send-away"]})
+    shop.produce([record(101)])
+    assert shop.run(spark).counts == Counter(n_in=1, n_out=2)
+    assert (len(shop.read("out")), len(shop.read("away")), len(shop.read("dead"))) == (101, 101, 1)
 
 
 def letter_of(written: KafkaRecord) -> DeadLetter:
@@ -255,3 +284,94 @@ def test_a_topic_that_is_not_there_is_told_before_anything_runs(project: Make) -
     shop = project().write()
     with Job(shop.pipeline(), JobOptions()) as job, pytest.raises(PipelineError, match="has no topic"):
         job.prepare()
+
+
+# Exactly once between clusters
+
+
+def poisoned(numbers: Iterable[int]) -> Iterator[KafkaRecord]:
+    """Events, and behind every hundredth a record that is none."""
+    for number in numbers:
+        yield record(number)
+        if number % 100 == 0:
+            yield KafkaRecord(value=b"poison-%d" % number)
+
+
+def assert_once(shop: Any, channels: Iterable[str], events: int) -> None:
+    for channel in channels:
+        assert Counter(ids(shop.read(channel))) == Counter(f"e-{number}" for number in range(events))
+    letters = Counter(letter_of(each).record.value for each in shop.read("dead"))
+    assert letters == Counter(b"poison-%d" % number for number in range(0, events, 100))
+
+
+TOPOLOGIES = {
+    "across": ({"out": "west"}, ["send"], ["out"]),
+    "fan-out": ({"away": "west"}, ["send", "send-away"], ["out", "away"]),
+}
+"""Places of channels, what the route sends by, and the channels with all events; letters are on kafka."""
+
+
+def killed_loops(shop: Any, rounds: int, each: int = 3000) -> int:
+    """Kill a loop in the middle of its work, so many times; give how many events there are."""
+    moments = random.Random(rounds)
+    for number in range(rounds):
+        shop.produce(poisoned(range(number * each, (number + 1) * each)))
+        running = shop.spawn("run", "--engine", "loop")
+        running.until(r"batch \d+ ")
+        threading.Event().wait(moments.random() * 0.3)
+        running.process.kill()
+        running.ended()
+    last = shop.spawn("run", "--engine", "loop", "--once", "-o", "json")
+    assert last.ended() == 0, last.told()
+    return rounds * each
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_loops_between_clusters_that_are_killed_write_nothing_twice(
+    project: Make, kafka: Kafka, west: Kafka, topology: str
+) -> None:
+    places, send, channels = TOPOLOGIES[topology]
+    shop = project(servers={"kafka": kafka, "west": west}, places=places).create(partitions=2)
+    shop.write({"send": send}, **{"exactly-once": "required"})
+    assert_once(shop, channels, killed_loops(shop, 2))
+    # The marks are on the other cluster, in a topic that was made at the first start.
+    admin = shop.admin(next(iter(places)))
+    assert admin.settings([TOPIC])[TOPIC]["cleanup.policy"].value == "compact"
+    assert admin.latest(TOPIC)[PARTITION] > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_loops_between_clusters_that_are_killed_often_write_nothing_twice(
+    project: Make, kafka: Kafka, west: Kafka, topology: str
+) -> None:
+    places, send, channels = TOPOLOGIES[topology]
+    shop = project(servers={"kafka": kafka, "west": west}, places=places).create(partitions=2)
+    shop.write({"send": send})
+    assert_once(shop, channels, killed_loops(shop, 50, each=1000))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("condition", [{}, {"sql": "type = 't'"}], ids=["bytes", "condition"])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_jobs_between_clusters_that_are_killed_write_nothing_twice(
+    project: Make, kafka: Kafka, west: Kafka, topology: str, condition: dict[str, str]
+) -> None:
+    places, send, channels = TOPOLOGIES[topology]
+    shop = project(servers={"kafka": kafka, "west": west}, places=places).create(partitions=2)
+    shop.write({"send": send, **condition}, **{"exactly-once": "required"})
+    events, moments = 20_000, random.Random(3)
+    shop.produce(poisoned(range(events)))
+    for _ in range(3):
+        running = shop.spawn("run", "--max-offsets", "500")
+        running.until(r"batch \d+ ", times=2)
+        threading.Event().wait(moments.random() * 0.5)
+        driver = psutil.Process(running.process.pid)
+        family = [driver, *driver.children(recursive=True)]
+        for each in family[: 1 if moments.random() < 0.5 else None]:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        running.ended()
+    last = shop.spawn("run", "--once", "-o", "json")
+    assert last.ended() == 0, last.told()
+    assert_once(shop, channels, events)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
@@ -24,7 +25,8 @@ from penstock.errors import (
 )
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
-from penstock.pipeline.job import Job, JobOptions, Progress, Watcher, restarts, runner
+from penstock.pipeline.job import Job, JobOptions, Progress, Watcher, restarts, runner, survey
+from penstock.pipeline.job.executors import ExecutorWatch
 from penstock.pipeline.job.failure import failure
 
 Make = Callable[..., Any]
@@ -161,7 +163,8 @@ def test_a_job_without_an_end_goes_on_for_as_long_as_a_cluster_is_away(
     notes = played(job, monkeypatch, [away() for _ in range(20)])
     assert notes[-1] == "21 starts"
     # Said once, however often it is tried.
-    assert notes[:-1] == ["s: a cluster did not answer in time; trying again until it does"]
+    said = "s: a cluster did not answer in time; trying again until it does: cannot reach the broker"
+    assert notes[:-1] == [said]
     assert job.stalled()[0].startswith("s: a cluster did not answer in time, tried for")
     job._heard(Progress(source="s", batch=1, counts={"n_in": 7}, seconds=0.1, lag=0, lost=0))
     assert job.stalled() == []
@@ -191,7 +194,7 @@ def test_a_producer_that_knows_no_topic_because_a_cluster_was_away_does_not_end_
     job: Job, monkeypatch: pytest.MonkeyPatch, found: Exception | None
 ) -> None:
     monkeypatch.setattr(restarts, "AWAY_PAUSE", 0.0)
-    monkeypatch.setattr(runner, "survey", lambda *_: raised(found))
+    monkeypatch.setattr(survey, "survey", lambda *_: raised(found))
     notes = played(job, monkeypatch, [without_topic()])
     assert notes == ["s: a cluster did not answer in time; trying again until it does", "2 starts"]
 
@@ -200,7 +203,7 @@ def test_a_producer_that_knows_no_topic_because_a_cluster_was_away_does_not_end_
     "found", [PipelineError("kafka has no topic out"), AccessDenied("it may not be seen")]
 )
 def test_a_topic_that_is_gone_ends_a_job(job: Job, monkeypatch: pytest.MonkeyPatch, found: Exception) -> None:
-    monkeypatch.setattr(runner, "survey", lambda *_: raised(found))
+    monkeypatch.setattr(survey, "survey", lambda *_: raised(found))
     with pytest.raises(JobFailed, match="a topic is not there any more"):
         played(job, monkeypatch, [without_topic()])
 
@@ -279,19 +282,26 @@ def test_a_job_that_is_asked_to_end_while_a_cluster_is_away_has_not_failed(
     assert played(job, monkeypatch, [away()])[-1] == "1 starts"
 
 
+@pytest.mark.parametrize("lacks", ["broker", "executor"])
 def test_a_batch_that_waits_for_what_is_away_is_given_up_at_the_end(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    job: Job, monkeypatch: pytest.MonkeyPatch, lacks: str
 ) -> None:
     """`finish` lets the batch that runs be written; it never is, and who asked for the end waits for it."""
     stopped: list[str] = []
-    query = SimpleNamespace(run_id="1", is_active=True, stop=lambda: stopped.append("s"))
+    looks = iter(range(200))
+    query = SimpleNamespace(run_id="1", is_active=True, has_data=True, stop=lambda: stopped.append("s"))
     monkeypatch.setattr(runner, "start_query", lambda *_: query)
     monkeypatch.setattr(runner, "finish", lambda query: True)
     monkeypatch.setattr(runner, "_LAST_WORDS", 0.0)
+    if lacks == "executor":
+        context = MagicMock()
+        context._jsc.sc().getExecutorMemoryStatus().size.return_value = 1
+        job._executors = ExecutorWatch(context, lambda text: None)
 
     def ended(query: Any, seconds: float) -> bool:
         job.stop()
-        if not job.outages["s"].seconds:
+        assert next(looks) < 100, "the batch is waited for"
+        if lacks == "broker" and not job.outages["s"].seconds:
             job.outages["s"].failed("connection refused")
         return bool(stopped)
 

@@ -108,32 +108,58 @@ def killed(shop: Any, kill: Kill, engine: str, moments: random.Random, *, batch:
     return running
 
 
+BY_FUNCTION = {"apply": {"function": "passing:on", "batch": 50}}
+FUNCTION = "def on(batch):\n    yield from batch\n"
+
+
+def with_function(project: Make, partitions: int = 2) -> Any:
+    """A shop whose route calls a function, so that the reference decides about every record."""
+    shop = project().create(partitions=partitions)
+    (shop.folder / "passing.py").write_text(FUNCTION, encoding="utf-8")
+    return shop.write(BY_FUNCTION)
+
+
 def finished(shop: Any, engine: str) -> None:
     last = shop.spawn("run", "--engine", engine, "--once", "-o", "json")
     assert last.ended() == 0, last.told()
 
 
-def test_drivers_and_workers_that_are_killed_write_nothing_twice(project: Make) -> None:
+@pytest.mark.parametrize("calls", [False, True], ids=["kernel", "function"])
+def test_drivers_and_workers_that_are_killed_write_nothing_twice(project: Make, calls: bool) -> None:
     events, moments = 20_000, random.Random(7)
-    shop = project().create(partitions=2).write()
+    shop = with_function(project) if calls else project().create(partitions=2).write()
     shop.produce(events_with_poison(events))
-    first = killed(shop, a_worker, "fused", moments, batch=500)
+    first = killed(shop, a_worker, "spark", moments, batch=500)
     first.until(r"batch \d+ ", times=3)
     the_driver(first)
-    finished(shop, "fused")
+    finished(shop, "spark")
     assert_every_event_is_there_once(shop, events)
 
 
-def test_loops_that_are_killed_write_nothing_twice(project: Make) -> None:
-    kill_loops(project, rounds=4)
+@pytest.mark.soak  # in CI: test_sql_pulsar
+def test_a_condition_of_spark_that_is_killed_writes_nothing_twice(project: Make) -> None:
+    events, moments = 4_000, random.Random(8)
+    shop = project().create(partitions=2).write({"sql": "data:n::int >= 0"})
+    shop.produce(events_with_poison(events))
+    first = killed(shop, a_worker, "spark", moments, batch=500)
+    assert "exactly once on kafka" in first.told()
+    first.until(r"batch \d+ ", times=3)
+    everybody(first)
+    finished(shop, "spark")
+    assert_every_event_is_there_once(shop, events)
 
 
-def kill_loops(project: Make, rounds: int, each: int = 4000) -> None:
+@pytest.mark.parametrize(("calls", "rounds"), [(False, 4), (True, 3)], ids=["kernel", "function"])
+def test_loops_that_are_killed_write_nothing_twice(project: Make, calls: bool, rounds: int) -> None:
+    kill_loops(project, rounds, calls=calls)
+
+
+def kill_loops(project: Make, rounds: int, each: int = 4000, *, calls: bool = False) -> None:
     """Kill a loop while it works on what has just come, several times."""
     more = each // 4
     total = rounds * (each + more) + each
     moments, events = random.Random(rounds), events_with_poison(total)
-    shop = project().create(partitions=2).write()
+    shop = with_function(project) if calls else project().create(partitions=2).write()
     for _ in range(rounds):
         shop.produce(islice(events, each))
         running = shop.spawn("run", "--engine", "loop")
@@ -164,21 +190,28 @@ def test_a_second_loop_takes_over_and_the_first_says_so(project: Make) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("form", ["kernel", "function", "sql"])
 @pytest.mark.parametrize("kill", [the_driver, everybody, a_worker])
-def test_kills_over_and_over_write_nothing_twice(project: Make, kill: Kill) -> None:
+def test_kills_over_and_over_write_nothing_twice(project: Make, kill: Kill, form: str) -> None:
     rounds = -(-ROUNDS // 3)
     events, moments = 2000 * rounds, random.Random(rounds)
-    shop = project().create(partitions=4).write()
+    if form == "function":
+        shop = with_function(project, partitions=4)
+    else:
+        condition = {"sql": "data:n::int >= 0"} if form == "sql" else {}
+        shop = project().create(partitions=4).write(condition)
     shop.produce(events_with_poison(events))
     for _ in range(rounds):
-        running = killed(shop, kill, "fused", moments, batch=500)
+        # A batch that was open is cut as it was planned, whatever the size of the next ones.
+        running = killed(shop, kill, "spark", moments, batch=moments.choice((100, 500, 1500)))
         if kill is a_worker:
             running.until(r"batch \d+ ", times=3)
             everybody(running)
-    finished(shop, "fused")
+    finished(shop, "spark")
     assert_every_event_is_there_once(shop, events)
 
 
 @pytest.mark.soak
-def test_loops_that_are_killed_over_and_over_write_nothing_twice(project: Make) -> None:
-    kill_loops(project, ROUNDS)
+@pytest.mark.parametrize("calls", [False, True], ids=["kernel", "function"])
+def test_loops_that_are_killed_over_and_over_write_nothing_twice(project: Make, calls: bool) -> None:
+    kill_loops(project, ROUNDS, calls=calls)

@@ -46,16 +46,16 @@ def ids(records: list[KafkaRecord]) -> list[str]:
 
 
 def kill_and_restart(shop: Any, kills: int, batch: int, seed: int) -> None:
-    """Kill a driver of columns while it works on a batch, several times; the last run comes to the end."""
+    """Kill a driver while it works on a batch, several times; the last run comes to the end."""
     moments = random.Random(seed)
     for _ in range(kills):
-        running = shop.spawn("run", "--engine", "columns", "--max-offsets", str(batch))
+        running = shop.spawn("run", "--max-offsets", str(batch))
         running.until(BATCH)
         # Some way into the next batch: where exactly, the seed says.
         threading.Event().wait(moments.random() * 0.5)
         running.process.send_signal(signal.SIGKILL)
         assert running.ended() == -signal.SIGKILL
-    last = shop.spawn("run", "--engine", "columns", "--once", "-o", "json")
+    last = shop.spawn("run", "--once", "-o", "json")
     assert last.ended() == 0, last.told()
 
 
@@ -139,9 +139,13 @@ class Explain(Watcher):
 
 
 @pytest.mark.parametrize(
-    ("engine", "away"),
-    [pytest.param("columns", False, marks=pytest.mark.soak), ("columns", True), ("fused", False)],
-    ids=["one sink", "two clusters", "fused"],
+    ("sql", "away"),
+    [
+        (None, False),
+        pytest.param("type = 't'", False, marks=pytest.mark.soak),
+        ("type = 't'", True),
+    ],
+    ids=["bytes", "condition", "condition, two clusters"],
 )
 def test_no_plan_shows_a_secret(
     project: Make,
@@ -149,14 +153,14 @@ def test_no_plan_shows_a_secret(
     kafka: Kafka,
     secured_kafka: Kafka,
     monkeypatch: pytest.MonkeyPatch,
-    engine: str,
+    sql: str | None,
     away: bool,
 ) -> None:
     monkeypatch.setenv("SECRET", secured_kafka.password())
     places = {"out": "plain"} if away else {}
     shop = project(servers={"kafka": secured_kafka, "plain": kafka}, places=places).create()
-    shop.write({"check": "none"}).produce([record(1)])
-    with Job(shop.pipeline(), JobOptions(engine=engine)) as job:
+    shop.write({"check": "none", **({"sql": sql} if sql else {})}).produce([record(1)])
+    with Job(shop.pipeline(), JobOptions()) as job:
         job.prepare()
         explain = Explain(job)
         job.watch(explain)
@@ -227,19 +231,16 @@ def found_after_restarts(
     return found
 
 
-@pytest.mark.parametrize(
-    ("engine", "once"),
-    [pytest.param("columns", False, marks=pytest.mark.soak), ("fused", True), ("loop", True)],
-)
-def test_a_broker_that_restarts_loses_nothing_and_an_exact_engine_repeats_nothing(
-    project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str, once: bool
+@pytest.mark.parametrize("engine", ["spark", "loop"])
+def test_a_broker_that_restarts_loses_nothing_and_nothing_is_repeated(
+    project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str
 ) -> None:
     shop = project(servers={"kafka": mortal_kafka}).create(partitions=2).write()
     found = found_after_restarts(shop, mortal_kafka, spark, engine, times=1)
-    assert not once or len(found) == len(set(found))
+    assert len(found) == len(set(found))
 
 
-@pytest.mark.parametrize("engine", [pytest.param("fused", marks=pytest.mark.soak), "loop"])
+@pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.soak), "loop"])
 def test_a_job_goes_on_when_its_broker_was_away_for_longer_than_it_waits(
     project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str
 ) -> None:
@@ -260,9 +261,7 @@ def test_a_job_goes_on_when_its_broker_was_away_for_longer_than_it_waits(
     assert "no answer for" in told[0] or "did not answer in time" in told[0]
 
 
-@pytest.mark.parametrize(
-    "engine", ["loop", *(pytest.param(each, marks=pytest.mark.soak) for each in ("fused", "columns"))]
-)
+@pytest.mark.parametrize("engine", ["loop", pytest.param("spark", marks=pytest.mark.soak)])
 def test_a_job_that_is_asked_to_end_while_its_broker_is_away_ends_soon(
     project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str
 ) -> None:
@@ -297,11 +296,11 @@ def test_a_job_that_is_asked_to_end_while_its_broker_is_away_ends_soon(
         job.run(spark)
     found = ids(shop.read("out"))
     assert set(found) == {f"e-{number}" for number in range(3000)}
-    assert engine == "columns" or len(found) == 3000
+    assert len(found) == 3000
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("engine", ["fused", "loop"])
+@pytest.mark.parametrize("engine", ["spark", "loop"])
 def test_a_broker_that_restarts_over_and_over_makes_nobody_repeat_anything(
     project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str
 ) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
 Make = Callable[..., Any]
-HOSTS = ("fused", "loop")
+HOSTS = ("spark", "loop")
 
 
 def record(number: int, *, data: bytes = b"{}", partition: int | None = None, **more: str) -> KafkaRecord:
@@ -190,7 +190,7 @@ def test_at_least_once_needs_no_transaction(project: Make, spark: SparkSession, 
 def test_a_topic_that_was_made_again_is_refused(project: Make, spark: SparkSession) -> None:
     shop = project().create().write()
     shop.produce(map(record, range(5)))
-    shop.run(spark, engine="fused")
+    shop.run(spark, engine="spark")
     shop.admin().delete_topic(shop.topic("in"))
     end = time.monotonic() + 60
     while shop.topic("in") in shop.admin().cluster([shop.topic("in")]).topics:
@@ -198,9 +198,9 @@ def test_a_topic_that_was_made_again_is_refused(project: Make, spark: SparkSessi
     shop.admin().create_topic(shop.topic("in"), partitions=1, replicas=1, settings={})
     shop.produce([record(5)])
     with pytest.raises(CheckpointMismatch, match="something else"):
-        shop.run(spark, engine="fused")
+        shop.run(spark, engine="spark")
     # New marks: those of the old checkpoint say nothing about the new topic.
-    assert shop.run(spark, engine="fused", fresh_checkpoint=True).counts["n_out"] == 1
+    assert shop.run(spark, engine="spark", fresh_checkpoint=True).counts["n_out"] == 1
     assert ids(shop.read("out"))[-1] == "e-5"
 
 
@@ -237,20 +237,19 @@ def test_the_loop_needs_no_folder(project: Make) -> None:
     assert sorted(shop.folder.rglob("*")) == before
 
 
-def test_engines_of_spark_go_on_from_one_checkpoint(project: Make, spark: SparkSession) -> None:
-    shop = project().create(partitions=2).write()
-    for turn, engine in enumerate(("columns", "fused", "columns", "fused")):
-        shop.produce(record(number) for number in range(10 * turn, 10 * turn + 10))
-        assert shop.run(spark, engine=engine).counts["n_in"] == 10
+def test_conditions_of_spark_and_others_go_on_from_one_checkpoint(project: Make, spark: SparkSession) -> None:
+    shop = project().create(partitions=2)
+    for turn, condition in enumerate(({"sql": "type = 't'"}, {}, {"sql": "true"}, {})):
+        shop.write(condition).produce(record(number) for number in range(10 * turn, 10 * turn + 10))
+        assert shop.run(spark).counts["n_in"] == 10
     assert Counter(numbers(shop.read("out"))) == Counter(range(40))
 
 
-def test_a_route_that_no_kernel_can_do_is_refused_by_name(project: Make, spark: SparkSession) -> None:
+def test_a_condition_of_spark_is_refused_by_a_loop(project: Make) -> None:
     shop = project().create().write({"sql": "size(headers) > 1"})
-    for host in HOSTS:
-        with pytest.raises(UnsupportedPlan, match=host) as caught:
-            shop.run(spark, engine=host)
-        assert "route r" in (caught.value.why or "")
+    with pytest.raises(UnsupportedPlan, match="loop") as caught:
+        shop.run(None, engine="loop")
+    assert "route r" in (caught.value.why or "")
 
 
 def test_a_shadow_finds_no_difference(project: Make) -> None:

@@ -59,7 +59,7 @@ def test_a_broker_that_is_away_stalls_only_the_source_that_needs_it(
     records = [record(number) for number in range(4000)]
     publish(mortal_kafka.client_options(), [replace(each, topic=shop.topic("in2")) for each in records])
     # Small batches: one is always under way, and its tasks wait when the broker goes.
-    running = shop.spawn("run", "--engine", "fused", "--max-offsets", "100", "-o", "json")
+    running = shop.spawn("run", "--engine", "spark", "--max-offsets", "100", "-o", "json")
     running.until(r'"source": "[^"]*in2", "batch": \d+', times=3)
     mortal_kafka.kill()
     try:
@@ -109,7 +109,7 @@ def test_a_topic_that_is_deleted_stops_only_its_source(
         publish(kafka.client_options(), each)
 
     send(range(5))
-    words = ("--engine", "fused", "--broker-timeout", "5", "--max-failures", "0")
+    words = ("--engine", "spark", "--broker-timeout", "5", "--max-failures", "0")
     running = shop.spawn("run", *words, "-o", "json")
     for number in range(count):
         until(f"out{number}", shop, 5, running, seconds=400)

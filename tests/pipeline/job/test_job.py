@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from penstock.config import Context, load
-from penstock.contract.credentials import Connection
-from penstock.errors import ConfigError, PipelineError
 from penstock.events.bindings.pulsar import Profile
 from penstock.pipeline.assembly import sources_of, stage_of
 from penstock.pipeline.compile import Pipeline, check_pipeline
-from penstock.pipeline.job.gateways import Gateways
 from penstock.pipeline.pulsar import PulsarReader, gateway_of
 
 SHOP = Path(__file__).parents[3] / "examples" / "shop"
@@ -80,52 +73,33 @@ def test_routes_of_one_topic_share_a_source() -> None:
     assert (stage.pipeline, stage.dead.topic) == ("shop", "orders.dead")
 
 
-def context(gateway: str) -> Context:
-    servers = "{kafka: {address: 'k:1'}, pulsar: {address: 'pulsar://p:2', kind: pulsar}}"
+def context(gateway: str, pulsar: str = "{address: 'pulsar://p:2', kind: pulsar}") -> Context:
+    servers = f"{{kafka: {{address: 'k:1'}}, pulsar: {pulsar}}}"
     Path("penstock.yaml").write_text(f"contexts: {{c: {{servers: {servers}{gateway}}}}}", encoding="utf-8")
     found = load().context()
     assert found is not None
     return found
 
 
-def test_pulsar_is_reached_through_the_gateway_of_the_context(isolated_home: Path) -> None:
-    known = context(", gateway: {address: 'g:3'}")
+def test_a_pulsar_of_the_contract_that_the_context_calls_a_kafka_is_one(isolated_home: Path) -> None:
+    """A gateway, for instance: it is reached by Kafka's protocol, and asked whether it has transactions."""
     text = "routes: {r: {receive: onOrderPlaced, send: [publishLargeOrder, publishAudit]}}"
+    for known, native in ((context(""), ("pulsar",)), (context("", pulsar="{address: 'g:3'}"), ())):
+        made = check_pipeline(SHOP / "pipeline.yaml", raw=text.encode(), context=known).pipeline
+        assert made is not None
+        (source,) = sources_of(made)
+        assert source.native_pulsar == native
+        assert source.on_kafka == tuple(each for each in ("kafka", "pulsar") if each not in native)
+
+
+def test_the_gateway_of_a_context_is_not_for_routes(isolated_home: Path) -> None:
+    known = context(", gateway: {address: 'g:3'}")
+    text = "routes: {r: {receive: onOrderPlaced, send: publishAudit}}"
     made = check_pipeline(SHOP / "pipeline.yaml", raw=text.encode(), context=known).pipeline
     assert made is not None
-    gateways = Gateways()
-    reached = gateways.reached(made)
-    (source,) = sources_of(reached)
-    assert {name: each.address for name, each in source.connections.items()} == {
-        "kafka": "k:1",
-        "pulsar": "g:3",
-    }
-    assert reached.place("shipments", "kafka").connection.address == "g:3"
-    gateways.require_near(SimpleNamespace(sparkContext=SimpleNamespace(master="spark://far:7077")))
-    gateways.close()
-
-
-def test_one_gateway_is_not_for_two_pulsars(isolated_home: Path) -> None:
-    with pytest.raises(ConfigError, match="one gateway cannot be for a and b"):
-        gateway_of(context(", gateway: {address: 'g:3'}"), ("a", "b"))
+    (source,) = sources_of(made)
+    assert source.connections["pulsar"].address == "pulsar://p:2"
+    found = gateway_of(known)
+    assert found is not None
+    assert found.address == "g:3"
     assert gateway_of(context("")) is None
-
-
-def test_a_cluster_cannot_use_a_gateway_of_this_machine(
-    isolated_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextmanager
-    def started(pulsar: Connection, namespace: str) -> Iterator[Connection]:
-        assert re.fullmatch(r"public/__penstock_[0-9a-f]{12}", namespace)
-        yield Connection(address="127.0.0.1:1")
-
-    monkeypatch.setattr("penstock.pipeline.job.gateways.own_gateway", started)
-    text = "routes: {r: {receive: onOrderPlaced, send: publishAudit}}"
-    made = check_pipeline(SHOP / "pipeline.yaml", raw=text.encode(), context=context("")).pipeline
-    assert made is not None
-    gateways = Gateways()
-    assert gateways.reached(made).gateways["pulsar"].address == "127.0.0.1:1"
-    gateways.require_near(SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]")))
-    with pytest.raises(PipelineError, match="cannot reach the gateway of this job to pulsar"):
-        gateways.require_near(SimpleNamespace(sparkContext=SimpleNamespace(master="spark://far:7077")))
-    gateways.close()

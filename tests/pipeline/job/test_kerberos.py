@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,11 +56,11 @@ def expected(count: int) -> Counter[str]:
     return Counter(f"e-{number}" for number in range(count))
 
 
-def run(shop: Any, kdc: Kdc, *words: str, **environment: str) -> Any:
+def run(shop: Any, kdc: Kdc, *words: str, java_option: str | None = None, **environment: str) -> Any:
     """Run the job until it ends. Its Java knows the realm; nobody is logged in but by what is given here."""
-    options = ("--conf", f"spark.driver.extraJavaOptions={kdc.java_option}", *words)
+    options = ("--conf", f"spark.driver.extraJavaOptions={java_option or kdc.java_option}", *words)
     environment = {"KRB5CCNAME": str(shop.folder / "none"), **environment}
-    running = shop.spawn("run", "--once", "--engine", "fused", *options, **environment)
+    running = shop.spawn("run", "--once", "--engine", "spark", *options, **environment)
     running.code = running.ended()
     return running
 
@@ -101,3 +103,41 @@ def test_a_job_without_a_login_is_refused(
     assert "Traceback" not in said and "\tat " not in said, said
     assert seconds < SOON_SECONDS, said
     assert ids(shop) == Counter()
+
+
+@pytest.mark.parametrize("wrong", ["keytab", "principal", "missing"])
+def test_a_keytab_that_does_not_fit_is_told(
+    shop: Any, kdc: Kdc, secure_hdfs: MiniCluster, wrong: str
+) -> None:
+    """Spark logs in before anything else, and ends with a traceback if it cannot."""
+    keytab = {"keytab": kdc.folder / "HTTP.keytab", "missing": kdc.folder / "none"}.get(wrong, kdc.keytab)
+    principal = f"nobody@{kdc.realm}" if wrong == "principal" else kdc.principal
+    words = ("--conf", f"spark.kerberos.principal={principal}", "--conf", f"spark.kerberos.keytab={keytab}")
+    running = run(shop, kdc, *words, HADOOP_CONF_DIR=str(secure_hdfs.configuration))
+    said = running.told()
+    assert running.code == 1, said
+    assert "Spark could not log in by Kerberos" in said
+    assert "klist -kt" in said and str(keytab) in said
+    assert "Traceback" not in said and "\tat " not in said, said
+
+
+def test_a_kdc_that_takes_connections_and_keeps_silent_is_told(
+    shop: Any, kdc: Kdc, secure_hdfs: MiniCluster, tmp_path: Path
+) -> None:
+    configuration = tmp_path / "krb5.conf"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        configuration.write_text(
+            f"[libdefaults]\ndefault_realm = {kdc.realm}\nudp_preference_limit = 1\nkdc_timeout = 2000\n"
+            f"[realms]\n{kdc.realm} = {{\n  kdc = 127.0.0.1:{silent.getsockname()[1]}\n}}\n"
+        )
+        running = run(
+            shop,
+            kdc,
+            *keytab_options(kdc),
+            java_option=f"-Djava.security.krb5.conf={configuration}",
+            HADOOP_CONF_DIR=str(secure_hdfs.configuration),
+        )
+    said = running.told()
+    assert running.code == 1, said
+    assert "the key distribution center of Kerberos does not answer" in said
+    assert "Traceback" not in said and "\tat " not in said, said

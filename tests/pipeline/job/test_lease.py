@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError
 
 from penstock.errors import JobFailed, MachineError, PenstockError, Refused, Unreachable
 from penstock.pipeline.job import lease as module
-from penstock.pipeline.job.lease import leased, until_reachable
+from penstock.pipeline.job.lease import StopAsked, leased, until_reachable
 from penstock.pipeline.spark import file_system
 from penstock.pipeline.spark.file_system import LocalFileSystem
 
@@ -103,13 +103,25 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         pass
 
 
-def test_a_second_job_is_refused_while_the_first_renews_its_lease(tmp_path: Path) -> None:
+class Waits(threading.Event):
+    """An end that nobody asks for; it counts the seconds that were waited."""
+
+    seconds = 0.0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds += timeout or 0.0
+        return super().wait(timeout)
+
+
+def test_a_second_job_is_refused_while_the_first_renews_its_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEASE_SECONDS", 60.0)
+    waits = Waits()
     with leased(Shared(tmp_path)):
-        time.sleep(0.2)
-        began = time.monotonic()
-        with pytest.raises(Refused, match="another job"), leased(Shared(tmp_path)):
+        with pytest.raises(Refused, match="another job"), leased(Shared(tmp_path), stop=waits):
             pass
-        assert time.monotonic() - began < 0.6
+        assert waits.seconds < 60.0  # it saw a renewal, and not that the lease has run out
     notes: list[str] = []
     with leased(Shared(tmp_path), notes.append):
         assert notes == []  # it was given back: nobody waits
@@ -130,6 +142,15 @@ def test_a_lease_that_is_not_renewed_is_waited_for_and_runs_out(tmp_path: Path) 
     with leased(Shared(tmp_path), notes.append) as lease:
         assert lease.epoch == 5
     assert ["process 7 on elsewhere" in note for note in notes] == [True]
+
+
+def test_who_waits_for_a_lease_can_be_asked_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEASE_SECONDS", 3600.0)
+    abandoned(tmp_path)
+    stop = threading.Event()
+    with pytest.raises(StopAsked), leased(Shared(tmp_path), lambda waits: stop.set(), stop):
+        pass
+    assert LocalFileSystem(tmp_path).list(".writer") == ["4"]  # it has left no epoch of its own
 
 
 @pytest.mark.parametrize("released", [True, False])
@@ -225,6 +246,25 @@ def test_a_running_job_sees_by_itself_that_it_was_superseded(tmp_path: Path) -> 
                 time.sleep(0.01)
 
 
+def test_a_renewal_that_is_under_way_does_not_undo_the_release(tmp_path: Path) -> None:
+    renewing, given_back = threading.Event(), threading.Event()
+
+    class Slow(Shared):
+        def write(self, path: str, text: str) -> None:
+            if threading.current_thread() is threading.main_thread():
+                super().write(path, text)
+                given_back.set()
+            else:
+                renewing.set()
+                given_back.wait(0.5)  # in vain, if the release waits for this renewal
+                super().write(path, text)
+
+    with leased(Slow(tmp_path)) as lease:
+        assert renewing.wait(30)
+    lease._thread.join()
+    assert json.loads((tmp_path / ".writer" / "1").read_text())["released"] is True
+
+
 def test_of_two_that_create_the_same_epoch_at_most_one_goes_on(tmp_path: Path) -> None:
     both = threading.Barrier(2, timeout=10)
     found: list[object] = []
@@ -265,8 +305,10 @@ def test_two_writers_of_one_epoch_do_not_both_go_on(tmp_path: Path) -> None:
 
 def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_RETRY_SECONDS", 0.01)
-    answers: list[Any] = [Unreachable("safe mode"), Unreachable("safe mode"), "there"]
+    in_safe_mode = Unreachable("safe mode", where="hdfs://n/ck/f")
+    answers: list[Any] = [in_safe_mode, in_safe_mode, "there"]
     notes: list[str] = []
+    stop = threading.Event()
 
     def ask() -> str:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -274,14 +316,21 @@ def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
             raise answer
         return str(answer)
 
-    stop = threading.Event()
-    assert until_reachable(ask, stop=stop, seconds=10.0, note=notes.append) == "there"
+    def asked(seconds: float | None) -> str | None:
+        return until_reachable(ask, where="hdfs://n/ck", stop=stop, seconds=seconds, note=notes.append)
+
+    assert asked(10.0) == "there"
     assert notes == ["safe mode; waiting", "the file system of the checkpoint can be used after 0 s"]
-    answers[:] = [Unreachable("away")]
+    answers[:] = [Unreachable("away", where="hdfs://n/ck")]
     with pytest.raises(Unreachable, match="away"):
-        until_reachable(ask, stop=stop, seconds=0.05, note=notes.append)
+        asked(0.05)
+    answers[:] = [Unreachable("a broker", where="k:9092"), "there"]
+    with pytest.raises(Unreachable, match="a broker"):
+        asked(None)
+    answers[:] = [StopAsked(), "there"]
+    assert asked(None) is None
     stop.set()
-    assert until_reachable(ask, stop=stop, seconds=None, note=notes.append) is None
+    assert asked(None) is None
 
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", b" " * 2000], ids=["no UTF-8", "too large"])

@@ -51,39 +51,33 @@ def send(shop: Any, sizes: Iterator[tuple[int, int]]) -> None:
     assert producer.flush(120) == 0
 
 
-def carried(shop: Any, engine: str, count: int) -> None:
-    running = shop.spawn("run", "--once", "--engine", engine, "-o", "json")
+def carried(shop: Any, count: int) -> None:
+    running = shop.spawn("run", "--once", "-o", "json")
     assert running.ended() == 0, running.told()
     total = json.loads(running.stdout.read_text())["total"]
     assert (total["in"], total["out"], total["dead"]) == (count, count, 0)
 
 
 @pytest.mark.parametrize(
-    ("engine", "count"),
-    [
-        ("fused", 1_500),
-        pytest.param("fused", 4_500, marks=pytest.mark.soak),
-        pytest.param("columns", 4_500, marks=pytest.mark.soak),
-    ],
+    "count",
+    [1_500, pytest.param(4_500, marks=pytest.mark.soak)],
 )
-def test_many_large_records(shop: Any, engine: str, count: int) -> None:
+def test_many_large_records(shop: Any, count: int) -> None:
     shop.create(partitions=3).write()
     send(shop, ((number % 3, 400_000) for number in range(count)))
-    carried(shop, engine, count)
+    carried(shop, count)
 
 
-@pytest.mark.parametrize("engine", ["fused", pytest.param("columns", marks=pytest.mark.soak)])
-def test_one_record_of_20_mb(shop: Any, engine: str) -> None:
+def test_one_record_of_20_mb(shop: Any) -> None:
     shop.create(partitions=1, settings={name: {"max.message.bytes": _LARGEST} for name in shop.channels})
     shop.write()
     send(shop, iter([(0, 100), (0, 20_000_000), (0, 100)]))
-    carried(shop, engine, 3)
+    carried(shop, 3)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("engine", ["fused", "columns"])
-def test_a_partition_with_a_thousand_times_the_data_of_the_others(shop: Any, engine: str) -> None:
+def test_a_partition_with_a_thousand_times_the_data_of_the_others(shop: Any) -> None:
     shop.create(partitions=4).write()
     send(shop, ((3 if number >= 9 else number % 3, 10_000) for number in range(3_009)))
     send(shop, ((3, 10_000) for number in range(27_000)))
-    carried(shop, engine, 30_009)
+    carried(shop, 30_009)

@@ -1,4 +1,4 @@
-"""The parts of a job without servers: groups, deliveries, options of source and sink, failures, metrics."""
+"""The parts of a job without servers: groups, options of the source, failures, metrics."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from penstock.contract.credentials import Connection
 from penstock.errors import ClusterError, ConfigError, JobFailed, PenstockError, PortTaken, UsageError
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline, check_pipeline
+from penstock.pipeline.counters import COUNTERS
 from penstock.pipeline.functions.invoker import FunctionInvoker
 from penstock.pipeline.functions.process import Settings
 from penstock.pipeline.functions.receipts import Receipts
-from penstock.pipeline.job import Job, JobOptions, Progress, delivery_of
+from penstock.pipeline.job import Job, JobOptions, Progress
 from penstock.pipeline.job.failure import failure, is_away
 from penstock.pipeline.job.fused import _slots
 from penstock.pipeline.job.groups import Committer, group_of
@@ -33,11 +34,10 @@ from penstock.pipeline.job.metrics import Metrics
 from penstock.pipeline.job.pages import Answer, serve
 from penstock.pipeline.job.progress import listener
 from penstock.pipeline.job.query import RunningQuery, finish
-from penstock.pipeline.job.sinks import Delivery, sink_options
+from penstock.pipeline.job.restarts import AWAY_PAUSE, AwayFailure, Restarts
 from penstock.pipeline.job.sources import reader_options
 from penstock.pipeline.job.survey import Survey, settled, survey
 from penstock.pipeline.ports import Target
-from penstock.pipeline.stage import COUNTERS
 
 SHOP = Path(__file__).parents[3] / "examples" / "shop"
 PASSWORD = "pass-word-7"
@@ -151,43 +151,20 @@ def test_the_end_of_a_job_waits_for_the_last_commit_and_not_for_ever(
     committing(admin).close()
 
 
-def test_the_guarantee_is_said() -> None:
-    one = Delivery(clusters=("kafka",), receipts=False)
-    assert one.one_sink
-    assert "one sink on kafka" in one.guarantee
-    many = Delivery(clusters=("kafka", "west"), receipts=True)
-    assert not many.one_sink
-    assert "kafka, then west, then receipts" in many.guarantee
-
-
 def test_the_source_is_read_with_what_the_contract_says(source: Source) -> None:
-    assert delivery_of(source) == Delivery(clusters=("kafka",), receipts=False)
-    chosen = reader_options(source, JobOptions(), group="g", on_data_loss="stop", parallelism=8)
+    chosen = reader_options(source, JobOptions(), group="g", on_data_loss="stop")
     assert chosen["failOnDataLoss"] == "true"
     assert int(chosen["maxOffsetsPerTrigger"]) >= 200_000
     assert chosen["kafka.client.id"] == "order-service"
-    assert chosen["minPartitions"] == "8"  # the route said ordering: none
     assert PASSWORD not in str(chosen)
-    going_on = reader_options(source, JobOptions(), group=None, on_data_loss="continue", parallelism=8)
+    # A partition is read by one task, whatever the ordering, and what was aborted is not read.
+    assert (chosen.get("minPartitions"), chosen["kafka.isolation.level"]) == (None, "read_committed")
+    going_on = reader_options(source, JobOptions(), group=None, on_data_loss="continue")
     assert going_on["failOnDataLoss"] == "false"
 
 
-def test_order_forbids_more_tasks_than_partitions(pipeline: Pipeline) -> None:
-    text = "routes: {r: {receive: onOrderPlaced, send: publishLargeOrder}}"
-    ordered = check_pipeline(SHOP / "pipeline.yaml", raw=text.encode()).pipeline
-    assert ordered is not None
-    (source,) = sources_of(ordered)
-    chosen = reader_options(source, JobOptions(), group=None, on_data_loss="stop", parallelism=8)
-    assert "minPartitions" not in chosen
-
-
-def test_producers_take_what_the_topics_take(source: Source, pipeline: Pipeline) -> None:
+def test_a_stage_knows_what_the_topics_take(source: Source, pipeline: Pipeline) -> None:
     limits = {(0, "orders.large"): 5_000_000, (0, "orders.dead"): 40_000_000}
-    chosen = sink_options(source, "kafka", limits)
-    assert chosen["kafka.linger.ms"] == "20"
-    assert chosen["kafka.batch.size"] == "262144"
-    assert int(chosen["kafka.max.request.size"]) > 40_000_000
-    assert int(chosen["kafka.buffer.memory"]) > int(chosen["kafka.max.request.size"])
     compacted = frozenset({(0, "orders.large")})
     found = Survey(cluster_id=None, topic_id=None, earliest={}, latest={}, limits=limits, compacted=compacted)
     stage = settled(stage_of(source, pipeline), found, 1)
@@ -256,6 +233,21 @@ def test_receipts_go_only_to_topics_that_are_there(source: Source, pipeline: Pip
             "Client cannot authenticate via:[TOKEN, KERBEROS]",
             "login of this job at the file system of the checkpoint has run out",
         ),
+        (
+            'Permission denied: user=orders, access=WRITE, inode="/ck/s/offsets":root:supergroup:drwxr-xr-x',
+            "may not write the checkpoint",
+        ),
+        (
+            "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException: The NameSpace quota (directories and "
+            "files) of directory /ck is exceeded: quota=6 file count=7",
+            "no room for the checkpoint",
+        ),
+        (
+            "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException: The DiskSpace quota of / is exceeded",
+            "no room for the checkpoint",
+        ),
+        ("java.io.IOException: No space left on device", "disk is full"),
+        ("OSError: [Errno 28] No space left on device", "disk is full"),
         ("something nobody knows", "the job stopped"),
     ],
 )
@@ -280,6 +272,26 @@ def test_a_password_that_is_refused_is_being_changed_if_it_comes_from_a_file(
         assert is_away(refused, {"kafka": connection}) is goes_on
 
 
+@pytest.mark.parametrize(
+    "why",
+    [
+        "TopicBacklogQuotaExceededException: Cannot create producer on topic with backlog quota exceeded",
+        "PersistenceException: java.io.IOException: No space left on device",
+    ],
+)
+def test_a_broker_that_is_full_is_waited_for(why: str, source: Source) -> None:
+    """It is not the file system of the checkpoint, nor a disk of Spark."""
+    refused = f"penstock.errors.Unreachable: Pulsar refused; at p:1; {why}; next: consume the backlog"
+    found = failure(_of_a_task(refused), source.name, source.connections)
+    assert is_away(found, source.connections)
+    noted: list[str] = []
+    restarts = Restarts(noted.append, max_failures=3, has_end=False)
+    for _ in range(2):
+        assert restarts.next_start("s", AwayFailure.of(found), others_go_on=False) == AWAY_PAUSE
+    (note,) = noted
+    assert f"trying again until it does: Pulsar refused; at p:1; {why}" in note
+
+
 def test_no_password_is_in_a_failure(source: Source) -> None:
     found = failure(RuntimeError(f'jaas username="u" password="{PASSWORD}";'), "s", source.connections)
     assert PASSWORD not in str(found)
@@ -295,6 +307,82 @@ def test_no_token_is_in_a_failure() -> None:
     connections = {"pulsar": connected(token=Secret(token)), "kafka": connected(password=Secret(""))}
     found = failure(RuntimeError(f"the broker refuses token:{token} of u"), "s", connections)
     assert found.why == f"the broker refuses token:{MASK} of u"
+
+
+def _of_a_task(last: str) -> RuntimeError:
+    """What Spark tells of a task whose Python raised."""
+    return RuntimeError(
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage "
+        "failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage 3.0 (TID 9)"
+        " (127.0.0.1 executor 1): org.apache.spark.api.python.PythonException: Traceback (most recent call "
+        f'last):\n  File "engine.py", line 9, in run_ranges\n    with Cluster(settings)\n{last}\n\tat X(Y:1)'
+    )
+
+
+def test_certificates_that_a_worker_lacks_are_told() -> None:
+    """They are on the driver, which has used them."""
+    found = failure(
+        _of_a_task(
+            "penstock.errors.ConfigError: the certificate files cannot be used; at /etc/tls/ca.pem; No such "
+            "file or directory; next: correct ca_file, cert_file, key_file or key_password of this server"
+        ),
+        "s",
+        {},
+    )
+    assert "a worker of Spark" in found.what
+    assert "/etc/tls/ca.pem" in (found.why or "")
+    assert "--files" in (found.next or "")
+
+
+def test_a_failure_is_told_by_what_was_raised_and_not_by_the_code_that_raised_it() -> None:
+    """A traceback shows lines of code, with names of errors that did not happen."""
+    found = failure(
+        _of_a_task(
+            '  File "metadata.py", line 7, in leader\n'
+            "    if error in (UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED):\n"
+            "penstock.errors.KafkaDenied: the user of this context may not do this; topic t is not there "
+            "(TOPIC_AUTHORIZATION_FAILED); next: grant what is missing"
+        ),
+        "s",
+        {},
+    )
+    assert found.what == "the user of this context may not do it"
+
+
+def test_an_error_of_our_own_in_a_task_keeps_its_words() -> None:
+    text = (
+        "penstock.errors.JobFailed: nothing came for 120 s; at t, partition 3; it was late; next: look at it"
+    )
+    found = failure(_of_a_task(text), "s", {})
+    assert (found.what, found.next) == ("nothing came for 120 s", "look at it")
+    found = failure(_of_a_task("penstock.errors.ConfigError: no such thing"), "s", {})
+    assert (found.what, found.next) == ("no such thing", "run again: the checkpoint knows where to go on")
+
+
+def test_a_failure_does_not_show_the_plan_of_the_query() -> None:
+    text = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: it broke
+=== Streaming Query ===
+Identifier: s [id = 1, runId = 2]
+Current Committed Offsets: {s, route r: {"in": {"0": 4}}}
+Current Available Offsets: {s, route r: {"in": {"0": 8}}}
+
+Current State: ACTIVE
+Thread State: RUNNABLE
+
+Logical Plan:
+WriteToMicroBatchDataSource noop-table
++- ~CollectMetrics s, [sum(n_in#0L) AS n_in#13L], 0
+   +- StreamingDataSourceV2Relation
+
+JVM stacktrace:
+org.apache.spark.sql.streaming.StreamingQueryException: it broke
+\tat org.apache.X(Y.scala:1)
+Caused by: java.io.IOException: because"""
+    assert failure(RuntimeError(text), "s", {}).why == (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: it broke\n"
+        "org.apache.spark.sql.streaming.StreamingQueryException: it broke\n"
+        "Caused by: java.io.IOException: because"
+    )
 
 
 def test_a_failure_is_short() -> None:
@@ -315,6 +403,12 @@ def test_a_failure_is_short() -> None:
         "No Route to Host from a/1.2.3.4 to b:8020 failed on socket timeout exception",
         "org.apache.hadoop.ipc.StandbyException: Operation category WRITE is not supported in state standby",
         "All datanodes [DatanodeInfoWithStorage[1.2.3.4:9866,DS-1,DISK]] are bad. Aborting...",
+        "org.apache.hadoop.hdfs.BlockMissingException: Could not obtain block: blk_1 file=/ck/s/metadata",
+        "DestHost:destPort b:8020 , LocalHost:localPort a/1.2.3.4:0. Failed on local exception: "
+        "java.io.IOException: javax.security.sasl.SaslException: GSS initiate failed [Caused by GSSException:"
+        " No valid credentials provided (Mechanism level: Connection refused)]",
+        "org.apache.hadoop.security.KerberosAuthException: failure to login: for principal: p@R from keytab "
+        "/k javax.security.auth.login.LoginException: Receive timed out",
         "org.apache.kafka.common.errors.TimeoutException: Expiring 3 record(s)",
     ],
 )
@@ -343,10 +437,11 @@ def test_metrics_have_every_series_from_the_start_and_count_batches() -> None:
     metrics = Metrics(clock=lambda: now)
     metrics.begin("s")
     assert b'penstock_pipeline_events_total{outcome="dead",source="s"} 0.0' in metrics.text()
+    now = 150.0  # the age is counted from the last batch, not from the start
     metrics.batch(batch(n_in=5, n_dead=2))
     metrics.batch(batch(n_in=1))
     metrics.lost("s", 4)
-    now = 103.0
+    now = 153.0
     text = metrics.text().decode()
     for line in (
         'penstock_pipeline_events_total{outcome="in",source="s"} 6.0',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,47 +16,48 @@ from penstock.pipeline.fused.mark import Belonging
 from penstock.pipeline.job import JobOptions, preparation
 from penstock.pipeline.job import loop as job_loop
 from penstock.pipeline.job.fingerprint import Change, Fingerprint, write_fingerprint
+from penstock.pipeline.job.kept_plan import KeptPlan
 from penstock.pipeline.job.loop import LoopJob
 from penstock.pipeline.spark.file_system import LocalFileSystem
 
-EXACTLY, AT_LEAST = SimpleNamespace(exactly_once=True), SimpleNamespace(exactly_once=False)
+EXACTLY, AT_LEAST = (
+    SimpleNamespace(exactly_once=True, delivers_once=True, pulsar=None),
+    SimpleNamespace(exactly_once=False, delivers_once=False, pulsar=None),
+)
 SOURCE: Any = SimpleNamespace(
     name="in",
     topic="in",
     servers=("prod",),
+    written=("prod",),
     routes=(),
+    dead={},
+    asks_spark=False,
     receive=SimpleNamespace(server="prod", connection=None),
 )
 
 
 @pytest.mark.parametrize(
-    ("was", "work", "options", "engine", "refused"),
+    ("was", "work", "options", "refused"),
     [
-        (True, None, JobOptions(), None, True),
-        (True, AT_LEAST, JobOptions(), None, True),
-        (True, EXACTLY, JobOptions(), None, False),
-        (True, AT_LEAST, JobOptions(exactly_once=False), None, False),
-        (True, None, JobOptions(engine="columns"), None, False),
-        (True, None, JobOptions(), "columns", False),
-        (False, AT_LEAST, JobOptions(), None, False),
-        (None, AT_LEAST, JobOptions(), None, False),
+        (True, AT_LEAST, JobOptions(), True),
+        (True, EXACTLY, JobOptions(), False),
+        (True, AT_LEAST, JobOptions(exactly_once=False), False),
+        (False, AT_LEAST, JobOptions(), False),
+        (None, AT_LEAST, JobOptions(), False),
     ],
 )
 def test_exactly_once_does_not_become_less_unasked(
     was: bool | None,
     work: Any,
     options: JobOptions,
-    engine: str | None,
     refused: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(preparation, "read_fingerprint", lambda *_: SimpleNamespace(exactly_once=was))
-    monkeypatch.setattr(preparation, "fused_stops", lambda *_: ())
-    pipeline: Any = SimpleNamespace(engine=engine)
     checkpoint: Any = SimpleNamespace(files=None, exists=True, fingerprint="x.json", folder="x")
 
     def check() -> None:
-        preparation._refuse_downgrade(SOURCE, pipeline, options, checkpoint, work)
+        preparation._refuse_downgrade(SOURCE, options, checkpoint, work)
 
     if refused:
         with pytest.raises(CheckpointMismatch, match="was delivered exactly once"):
@@ -65,18 +66,20 @@ def test_exactly_once_does_not_become_less_unasked(
         check()
 
 
-@pytest.mark.parametrize("work", [EXACTLY, AT_LEAST, None])
+@pytest.mark.parametrize("work", [EXACTLY, AT_LEAST])
 def test_what_a_job_delivers_is_written_beside_its_checkpoint(
     work: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     written: list[Any] = []
-    delivers = work is not None and work.exactly_once
+    delivers = work.exactly_once
     ready = SimpleNamespace(
         source=SOURCE,
         survey=None,
         query=None,
         work=work,
         exactly_once=delivers,
+        plan=KeptPlan(digest="d", pipeline="p", contract="c") if delivers else None,
+        begun=None,
         checkpoint=SimpleNamespace(fingerprint="in.json", exists=False),
     )
     monkeypatch.setattr(preparation, "_prepare", lambda *_: ready)
@@ -87,7 +90,8 @@ def test_what_a_job_delivers_is_written_beside_its_checkpoint(
     checked: Any = SimpleNamespace(source=SOURCE)
     nothing: Any = SimpleNamespace()
     preparation.prepare([checked], nothing, JobOptions(), nothing, LocalFileSystem(tmp_path))
-    assert written == [("in.json", {"exactly_once": delivers})]
+    plan = {"digest": "d", "pipeline": "p", "contract": "c"} if delivers else {}
+    assert written == [("in.json", {"exactly_once": delivers, "plan": plan, "begun": {}})]
 
 
 LOG = 'v1\n{"batchWatermarkMs":0}\n'
@@ -165,6 +169,15 @@ class Told:
 
     exactly_once: bool = True
     group: str = ""
+    run: str = ""
+    outputs: tuple[int, ...] = ()
+    pulsar: None = None
+    progress: None = None
+    plan: str | None = None
+
+    @property
+    def delivers_once(self) -> bool:
+        return self.exactly_once
 
 
 class OneSource:
@@ -175,8 +188,8 @@ class OneSource:
         self.partitions = 1
         self.earliest = 0
         self.policy = "stop"
-        self.work: Told | None = Told()
-        monkeypatch.setattr(preparation, "delivery_of", lambda _: None)
+        self.work = Told()
+        self.source = SOURCE
         monkeypatch.setattr(preparation, "beyond_end", lambda *_: ())
         self.prepare()
         files.write("in/metadata", "{}")
@@ -194,7 +207,7 @@ class OneSource:
             limits={},
         )
         checked: Any = SimpleNamespace(
-            source=SOURCE,
+            source=self.source,
             stage=None,
             schemas=None,
             survey=found,
@@ -204,7 +217,7 @@ class OneSource:
             notes=(),
         )
         clusters: Any = SimpleNamespace(client=lambda *_: SimpleNamespace(committed=lambda *_: {}))
-        pipeline: Any = SimpleNamespace(engine=None)
+        pipeline: Any = SimpleNamespace()
         (ready,) = preparation.prepare([checked], pipeline, JobOptions(**options), clusters, self.files)
         return ready
 
@@ -270,14 +283,14 @@ def test_a_checkpoint_that_fits_is_used_whatever_is_allowed(one_source: OneSourc
     assert one_source.files.list("") == ["in", "in.json"]
 
 
-def test_records_that_are_gone_are_counted_by_the_engine_that_can(one_source: OneSource) -> None:
+def test_records_that_are_gone_are_counted_here_where_spark_reads(one_source: OneSource) -> None:
     one_source.earliest = 4
     with pytest.raises(JobFailed, match="4 records of in were deleted"):
         one_source.prepare()
     one_source.policy = "continue"
-    assert one_source.prepare().lost == 0  # fused counts them itself
-    one_source.work = None
-    assert one_source.prepare(engine="columns").lost == 4
+    assert one_source.prepare().lost == 0  # tasks count them themselves
+    one_source.source = SimpleNamespace(**{**vars(SOURCE), "asks_spark": True})
+    assert one_source.prepare().lost == 4
 
 
 @pytest.mark.parametrize(
@@ -300,7 +313,8 @@ def test_a_source_goes_on_behind_both_its_checkpoint_and_its_marks(
     clusters: Any = SimpleNamespace(client=lambda *_: SimpleNamespace(committed=lambda *_: marks))
     checkpoint = preparation.Checkpoint(files=files, name="in")
     query = preparation.Query("q", {0: 1, 1: 2})
-    assert preparation._position(SOURCE, checkpoint, query, clusters) == position
+    checked: Any = SimpleNamespace(source=SOURCE, work=EXACTLY)
+    assert preparation._position(checked, checkpoint, query, clusters) == position
 
 
 @pytest.mark.parametrize(
@@ -362,6 +376,8 @@ def test_what_cannot_be_seen_of_a_topic_this_time_is_compared_the_next_time(
         query=None,
         work=None,
         exactly_once=False,
+        plan=None,
+        begun=None,
         checkpoint=SimpleNamespace(fingerprint="in.json", exists=exists),
     )
     monkeypatch.setattr(preparation, "_prepare", lambda *_: ready)
@@ -404,10 +420,24 @@ class Nowhere:
 def prepare_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Prepares the loop of a source whose topic begins at 8, behind the offset of its group."""
     found = SimpleNamespace(earliest={0: 8}, latest={0: 20}, is_empty=False)
-    work = SimpleNamespace(settings=None, group="g", belonging=Belonging(), exactly_once=True)
+    work = SimpleNamespace(
+        settings=None,
+        group="g",
+        topic="in",
+        has_outputs=False,
+        outputs={},
+        belonging=Belonging(),
+        exactly_once=True,
+        plan=None,
+        program=SimpleNamespace(has_kernel=False),
+        pulsar=None,
+        progress=None,
+        pulsar_outputs={},
+    )
     for name, made in {
-        "chosen": lambda *_: None,
+        "refuse_unrunnable": lambda *_: None,
         "stage_of": lambda *_: None,
+        "check_functions": lambda *_: None,
         "survey": lambda *_: found,
         "group_of": lambda *_: "g",
         "settled": lambda *_: None,
@@ -422,7 +452,10 @@ def prepare_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def run(passed: tuple[Change, ...] = (), **options: Any) -> Any:
         monkeypatch.setattr(job_loop, "beyond_end", lambda *_: passed)
-        job = LoopJob(SimpleNamespace(on_data_loss="stop", trigger=None), JobOptions(**options))  # type: ignore[arg-type]
+        job = LoopJob(
+            SimpleNamespace(on_data_loss="stop", trigger=None, requires_exactly_once=False),
+            JobOptions(**options),
+        )  # type: ignore[arg-type]
         return job._prepare_one(SOURCE)
 
     return run
@@ -439,3 +472,34 @@ def test_records_that_are_gone_concern_nobody_who_begins_anew(prepare_loop: Call
         prepare_loop()
     other = Change("the topic ends before that", fatal=True)
     assert prepare_loop((other,), fresh_checkpoint=True).anew
+
+
+def test_schemas_that_were_learnt_reach_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "stage_of", lambda source, pipeline, schemas: f"with {schemas}")
+    monkeypatch.setattr(preparation, "settled", lambda stage, survey, clusters: f"settled {stage}")
+    monkeypatch.setattr(preparation, "with_stage", lambda work, stage: replace(work, stage=stage))
+    told = preparation.Work(program=None, stage="old", settings=None, topic="in", group="g")  # type: ignore[arg-type]
+    ready: Any = preparation.Prepared(
+        source=SOURCE,
+        stage="old",  # type: ignore[arg-type]
+        schemas="two",  # type: ignore[arg-type]
+        survey=None,  # type: ignore[arg-type]
+        checkpoint=None,  # type: ignore[arg-type]
+        on_data_loss="stop",
+        query=None,  # type: ignore[arg-type]
+        work=told,
+    )
+    nothing: Any = None
+    found: Any = preparation.refreshed(ready, nothing)
+    assert (found.stage, found.work.stage, found.work.group) == ("settled with two", "settled with two", "g")
+
+
+def test_less_than_before_is_explained_by_what_cannot_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "read_fingerprint", lambda *_: SimpleNamespace(exactly_once=True))
+    monkeypatch.setattr(preparation, "why_unrepeatable", lambda source, *, indexed: "a function")
+    source: Any = SimpleNamespace(**{**vars(SOURCE), "native_pulsar": ("pulsar",)})
+    work: Any = SimpleNamespace(exactly_once=True, delivers_once=False, pulsar=None)
+    checkpoint: Any = SimpleNamespace(files=None, exists=True, fingerprint="x.json", folder="x")
+    with pytest.raises(CheckpointMismatch) as refused:
+        preparation._refuse_downgrade(source, JobOptions(), checkpoint, work)
+    assert refused.value.why == "pulsar: a function"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.pipeline.counters import COUNTERS
 from penstock.pipeline.job.progress import Progress, listener
-from penstock.pipeline.stage import COUNTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ def questions(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Iterator[
 
 
 def start(spark: SparkSession, folder: Path) -> Any:
-    """Count the rows of a file in each batch, as the columns engine does, until it is stopped."""
+    """Count the rows of a file in each batch, as a job does, until it is stopped."""
     from pyspark.sql import functions as F
 
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()

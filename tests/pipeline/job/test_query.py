@@ -58,10 +58,16 @@ def test_batches_begin_when_there_is_something_or_at_the_times_of_the_trigger(
     monkeypatch.setattr(query, "planner_of", lambda *_, **more: given.update(more) or "planner")
     monkeypatch.setattr(query, "counted", lambda *_, **__: writer)
     prepared: Any = SimpleNamespace(
-        source=SimpleNamespace(name="s", routes=[SimpleNamespace(name="r")]),
+        source=SimpleNamespace(
+            name="s",
+            topic="s",
+            asks_spark=False,
+            routes=[SimpleNamespace(name="r", plan=SimpleNamespace(reads_now=False))],
+        ),
         work=SimpleNamespace(settings=None),
         query=SimpleNamespace(begin={}),
         checkpoint=SimpleNamespace(url="file:///ck/s"),
+        open_batch=None,
     )
     watches: Any = SimpleNamespace(of=lambda settings: None)
     running = start_query(None, prepared, JobOptions(**options), watches)  # type: ignore[arg-type]
@@ -148,6 +154,8 @@ class Told:
 
     settings: Settings
     topic: str = "t"
+    pulsar: None = None
+    program: Any = field(default_factory=lambda: SimpleNamespace(has_kernel=True))
     belonging: Any = field(default_factory=lambda: SimpleNamespace(topic_id=None))
 
     def packed(self) -> bytes:

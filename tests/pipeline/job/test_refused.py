@@ -35,7 +35,7 @@ def letters(shop: Any) -> Counter[tuple[int, str]]:
     return Counter((json.loads(each.record.value or b"")["n"], each.code) for each in found)
 
 
-@pytest.mark.parametrize("engine", ["loop", pytest.param("fused", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("engine", ["loop", pytest.param("spark", marks=pytest.mark.soak)])
 def test_a_record_without_a_key_does_not_stop_a_route_to_a_compacted_topic(
     project: Make, engine: str
 ) -> None:
@@ -49,13 +49,13 @@ def test_a_record_without_a_key_does_not_stop_a_route_to_a_compacted_topic(
     assert numbers(shop, "beside") == Counter(range(500))
 
 
-@pytest.mark.parametrize("engine", ["loop", pytest.param("fused", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("engine", ["loop", pytest.param("spark", marks=pytest.mark.soak)])
 def test_who_is_killed_while_records_are_refused_writes_nothing_twice(project: Make, engine: str) -> None:
     """The topic becomes a compacted one while the job runs, so that it learns of it from the broker."""
     shop = project(places={"beside": "kafka"})
     shop.create(partitions=2).write(BOTH)
     shop.produce(records(1, 50))
-    small = ("--max-offsets", "500") if engine == "fused" else ()
+    small = ("--max-offsets", "500") if engine == "spark" else ()
     first = shop.spawn("run", "--engine", engine, *small)
     first.until(r"batch \d+ ")
     shop.admin("out").change_settings(shop.topic("out"), {"cleanup.policy": "compact"})

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from penstock.embedded.java import find_java
 from penstock.errors import CheckpointMismatch, JobFailed, PipelineError, Refused, Unreachable
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
-from penstock.pipeline.job import Job, JobOptions, Progress, Watcher
+from penstock.pipeline.job import Job, JobOptions, Progress, Watcher, restarts
 from penstock.pipeline.job import lease as lease_module
 from penstock.pipeline.spark.file_system import FileSystem, open_file_system
 from penstock.record import KafkaRecord
@@ -107,7 +108,7 @@ def test_a_job_that_is_moved_goes_on(
 ) -> None:
     shop = project().create(partitions=2).write(checkpoint=f"{folder}/ck")
     shop.produce(map(record, range(10)))
-    assert shop.run(spark, engine="fused").counts["n_out"] == 10
+    assert shop.run(spark, engine="spark").counts["n_out"] == 10
     assert not list(shop.folder.glob("hdfs*")) and not (shop.folder / ".penstock").exists()
     # Another driver in another folder of its own; and the checkpoint in another folder of the store.
     open_file_system(folder, spark).rename("ck", "moved")
@@ -118,7 +119,7 @@ def test_a_job_that_is_moved_goes_on(
     shop.folder = elsewhere
     shop.write(checkpoint=f"{folder}/moved")
     shop.produce(map(record, range(10, 15)))
-    assert shop.run(spark, engine="fused").counts["n_in"] == 5
+    assert shop.run(spark, engine="spark").counts["n_in"] == 5
     assert Counter(numbers(shop)) == Counter(range(15))
 
 
@@ -132,7 +133,7 @@ def test_a_second_job_is_refused_and_a_superseded_one_ends(
     monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.5)
     shop = project().create().write(checkpoint=folder)
     shop.produce(map(record, range(5)))
-    first, seen = Job(shop.pipeline(), JobOptions(engine="fused")), Notes()
+    first, seen = Job(shop.pipeline(), JobOptions(engine="spark")), Notes()
     with first:
         first.watch(seen)
         first.prepare()
@@ -140,7 +141,7 @@ def test_a_second_job_is_refused_and_a_superseded_one_ends(
         thread.start()
         try:
             assert seen.batches.wait(120)
-            with Job(shop.pipeline(), JobOptions(engine="fused", once=True)) as second:
+            with Job(shop.pipeline(), JobOptions(engine="spark", once=True)) as second:
                 second.prepare()
                 with pytest.raises(Refused, match="another job runs"):
                     second.run(spark)
@@ -163,7 +164,7 @@ def test_a_namenode_in_safe_mode_is_waited_for(
     shop.produce(map(record, range(5)))
     writable.order("safemode on")
     with pytest.raises(Unreachable, match="safe mode"):
-        shop.run(spark, engine="fused", broker_timeout=1.0)
+        shop.run(spark, engine="spark", broker_timeout=1.0)
     steps = iter(("safemode on", ""))
 
     def spoil() -> None:
@@ -172,7 +173,7 @@ def test_a_namenode_in_safe_mode_is_waited_for(
             writable.order(order)
             shop.produce(map(record, range(5, 9)))
 
-    job, seen = Job(shop.pipeline(), JobOptions(engine="fused")), Notes(spoil)
+    job, seen = Job(shop.pipeline(), JobOptions(engine="spark")), Notes(spoil)
 
     with job:
         job.watch(seen)
@@ -199,7 +200,7 @@ def test_a_namenode_that_goes_away_is_waited_for(
 ) -> None:
     shop = project().create().write(checkpoint=folder)
     shop.produce(map(record, range(5)))
-    job, seen = Job(shop.pipeline(), JobOptions(engine="fused")), Notes()
+    job, seen = Job(shop.pipeline(), JobOptions(engine="spark")), Notes()
     with job:
         job.watch(seen)
         job.prepare()
@@ -221,12 +222,75 @@ def test_a_namenode_that_goes_away_is_waited_for(
     assert Counter(numbers(shop)) == Counter(range(9))
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(580)
+def test_a_datanode_that_goes_away_is_waited_for(
+    project: Make, spark: SparkSession, hdfs: MiniCluster, folder: str
+) -> None:
+    """Without its DataNode an HDFS has all names, and no text can be written or read."""
+    shop = project().create().write(checkpoint=folder)
+    shop.produce(map(record, range(5)))
+    for count, awaited in ((5, "takes no writes, or does not answer"), (15, "no DataNode that has a file")):
+        job, seen = Job(shop.pipeline(), JobOptions(engine="spark")), Notes()
+        if count > 5:
+            hdfs.order("stop datanode")
+        with job:
+            job.watch(seen)
+            job.prepare()
+            thread = threading.Thread(target=run, args=(job, spark, seen))
+            thread.start()
+            try:
+                if count == 5:
+                    assert seen.batches.wait(120)
+                    hdfs.order("stop datanode")
+                shop.produce(map(record, range(count, count + 10)))
+                try:
+                    seen.until(awaited, 180)
+                    if count == 5:
+                        time.sleep(3 * restarts.AWAY_PAUSE)  # it is started again, and reads what is there
+                        assert seen.failed == []
+                finally:
+                    hdfs.order("start datanode")
+                seen.until("writes again after" if count == 5 else "can be used after", 180)
+                end = time.monotonic() + 120
+                while len(numbers(shop)) < count + 10 and time.monotonic() < end:
+                    time.sleep(0.2)
+            finally:
+                job.stop()
+                thread.join(120)
+        assert seen.failed == []
+        assert Counter(numbers(shop)) == Counter(range(count + 10))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(580)
+def test_a_driver_that_was_suspended_ends_and_its_successor_goes_on(
+    project: Make, hdfs: MiniCluster, folder: str
+) -> None:
+    shop = project().create(partitions=2).write(checkpoint=folder)
+    shop.produce(map(record, range(3000)))
+    first = shop.spawn("run", "--engine", "spark", "--max-offsets", "100")
+    first.until("batch 2")
+    driver = psutil.Process(first.process.pid)
+    family = [driver, *driver.children(recursive=True)]
+    for each in family:
+        each.suspend()
+    second = shop.spawn("run", "--engine", "spark", "--max-offsets", "100", "--until-idle", "--idle", "10")
+    second.until(r"batch \d+ ", times=3)
+    for each in family:
+        each.resume()
+    assert first.ended(120) == 1
+    assert re.search("another job took over this checkpoint", first.told()), first.told()
+    assert second.ended() == 0, second.told()
+    assert Counter(numbers(shop)) == Counter(range(3000))
+
+
 def test_files_that_are_cut_are_told(
     project: Make, spark: SparkSession, hdfs: MiniCluster, folder: str
 ) -> None:
     shop = project().create().write(checkpoint=folder)
     shop.produce(map(record, range(3)))
-    shop.run(spark, engine="fused")
+    shop.run(spark, engine="spark")
     files = open_file_system(folder, spark)
     name = source_of(files)
     whole = {path: files.read(path) for path in (f"{name}.json", f"{name}/offsets/0")}
@@ -234,13 +298,13 @@ def test_files_that_are_cut_are_told(
         assert text is not None
         files.write(path, text[: len(text) // 2])
         with pytest.raises(PipelineError, match="cannot be read") as caught:
-            shop.run(spark, engine="fused")
+            shop.run(spark, engine="spark")
         assert path in (caught.value.where or "")
         files.write(path, text)
-    assert shop.run(spark, engine="fused").counts["n_in"] == 0
+    assert shop.run(spark, engine="spark").counts["n_in"] == 0
     # What cannot be read is put aside where that is wanted.
     files.write(f"{name}/offsets/0", "v1")
-    assert shop.run(spark, engine="fused", fresh_checkpoint=True).counts["n_in"] == 3
+    assert shop.run(spark, engine="spark", fresh_checkpoint=True).counts["n_in"] == 3
     assert f"{name}.old-1" in files.list("")
 
 
@@ -250,13 +314,13 @@ def test_the_successor_of_a_killed_driver_goes_on(
 ) -> None:
     shop = project().create(partitions=2).write(checkpoint=folder)
     shop.produce(map(record, range(200)))
-    running = shop.spawn("run", "--engine", "fused", "--max-offsets", "20")
+    running = shop.spawn("run", "--engine", "spark", "--max-offsets", "20")
     running.until("batch 2")
     os.killpg(running.process.pid, signal.SIGKILL)
     assert running.ended() != 0
     shop.produce(map(record, range(200, 210)))
     seen = Notes()
-    with Job(shop.pipeline(), JobOptions(engine="fused", once=True)) as job:
+    with Job(shop.pipeline(), JobOptions(engine="spark", once=True)) as job:
         job.watch(seen)
         job.prepare()
         job.run(spark)
@@ -290,7 +354,7 @@ def loose(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
 def test_a_store_without_atomic_create_and_rename(project: Make, spark: SparkSession, loose: str) -> None:
     shop = project().create().write(checkpoint=loose)
     shop.produce(map(record, range(10)))
-    pairs = [(Job(shop.pipeline(), JobOptions(engine="fused", once=True)), Notes()) for _ in range(2)]
+    pairs = [(Job(shop.pipeline(), JobOptions(engine="spark", once=True)), Notes()) for _ in range(2)]
     threads = []
     for job, seen in pairs:
         job.watch(seen)
@@ -307,7 +371,7 @@ def test_a_store_without_atomic_create_and_rename(project: Make, spark: SparkSes
     assert any("no exclusive create" in note for _, seen in pairs for note in seen.notes)
     assert Counter(numbers(shop)) == Counter(range(10))
     shop.produce(map(record, range(10, 12)))
-    assert shop.run(spark, engine="fused").counts["n_in"] == 2
+    assert shop.run(spark, engine="spark").counts["n_in"] == 2
     assert Counter(numbers(shop)) == Counter(range(12))
 
 
@@ -315,10 +379,10 @@ def test_an_older_checkpoint_is_told_and_asked_about(project: Make, spark: Spark
     shop = project().create().write()
     ours = shop.folder / ".penstock" / "checkpoints"
     shop.produce(map(record, range(4)))
-    shop.run(spark, engine="fused")
+    shop.run(spark, engine="spark")
     shutil.copytree(ours, shop.folder / "backup")
     shop.produce(map(record, range(4, 10)))
-    shop.run(spark, engine="fused")
+    shop.run(spark, engine="spark")
 
     def put_back() -> None:
         shutil.rmtree(ours)
@@ -326,16 +390,16 @@ def test_an_older_checkpoint_is_told_and_asked_about(project: Make, spark: Spark
 
     put_back()
     with pytest.raises(CheckpointMismatch, match="older than what was written") as caught:
-        shop.run(spark, engine="fused")
+        shop.run(spark, engine="spark")
     assert "partition 0: the checkpoint ends at 4, written is up to 10" in (caught.value.why or "")
     assert re.search("--no-replay .* --replay ", caught.value.next or "")
     assert Counter(numbers(shop)) == Counter(range(10))
-    shop.run(spark, engine="fused", replay=False)
+    shop.run(spark, engine="spark", replay=False)
     assert Counter(numbers(shop)) == Counter(range(10))
     put_back()
-    shop.run(spark, engine="fused", replay=True)
+    shop.run(spark, engine="spark", replay=True)
     assert Counter(numbers(shop)) == Counter([*range(10), *range(4, 10)])
     # From then on it goes on as any other.
     shop.produce([record(10)])
-    assert shop.run(spark, engine="fused").counts["n_in"] == 1
+    assert shop.run(spark, engine="spark").counts["n_in"] == 1
     assert Counter(numbers(shop))[10] == 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from standalone import Standalone
 
 from penstock.embedded.kafka import Kafka
 from penstock.record import KafkaRecord
@@ -58,19 +60,31 @@ def until(look: Callable[[], object], running: Any, seconds: float = SECONDS) ->
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize(
-    "engine", ["loop", *(pytest.param(each, marks=pytest.mark.soak) for each in ("fused", "columns"))]
-)
+@pytest.mark.parametrize("engine", ["loop", pytest.param("spark", marks=pytest.mark.soak)])
 def test_a_job_goes_on_after_its_password_was_changed(
     engine: str, project: Make, broker: Kafka, tmp_path: Path
 ) -> None:
-    file = tmp_path / "password"
+    goes_on(("--engine", engine), project, broker, tmp_path / "password")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(580)
+def test_a_job_on_a_cluster_goes_on_after_its_password_was_changed(
+    project: Make, broker: Kafka, tmp_path: Path
+) -> None:
+    with Standalone(tmp_path, workers=1) as cluster:
+        on_cluster = ("--master", cluster.address, "--worker-python", sys.executable)
+        goes_on(on_cluster, project, broker, tmp_path / "password")
+
+
+def goes_on(words: tuple[str, ...], project: Make, broker: Kafka, file: Path) -> None:
+    """Run a job, change the password of its user on the broker and then in its file: it goes on."""
     set_password(broker, "first")
     file.write_text("first\n")
     login = {"username": USER, "password": f"${{file:{file}}}"}
     shop = project(servers={"kafka": broker}, security=login).create().write({"check": "none"})
     shop.produce([record(1)])
-    running = shop.spawn("run", "--engine", engine)
+    running = shop.spawn("run", *words, SPARK_LOCAL_IP="127.0.0.1")
     until(lambda: len(shop.read("out")) == 1, running)
 
     set_password(broker, "second")

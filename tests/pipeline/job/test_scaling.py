@@ -107,7 +107,7 @@ def test_twelve_partitions_use_four_slots_and_the_history_tells(project: Make, t
     cluster_folder = tmp_path / "cluster"
     cluster_folder.mkdir()
     with Standalone(cluster_folder, workers=2, cores=2) as cluster:
-        words = ("--engine", "fused", "--once", "--master", cluster.address, *HERE, *log.words)
+        words = ("--engine", "spark", "--once", "--master", cluster.address, *HERE, *log.words)
         running = shop.spawn("run", *words, SPARK_LOCAL_IP="127.0.0.1")
         assert running.ended(400) == 0, running.told()
     assert len(log.executors()) == 2
@@ -132,7 +132,7 @@ def test_a_worker_that_joins_later_is_used(project: Make, tmp_path: Path) -> Non
     cluster_folder = tmp_path / "cluster"
     cluster_folder.mkdir()
     with Standalone(cluster_folder, workers=1, cores=1) as cluster:
-        words = ("--engine", "fused", "--master", cluster.address, *HERE, *log.words)
+        words = ("--engine", "spark", "--master", cluster.address, *HERE, *log.words)
         running = shop.spawn("run", *words, SPARK_LOCAL_IP="127.0.0.1")
         shop.produce(records(range(100), 4))
         until("nothing is done", log.tasks, running)
@@ -165,7 +165,7 @@ def test_dynamic_allocation_goes_up_and_down(project: Make, tmp_path: Path) -> N
         for word in ("--conf", f"spark.dynamicAllocation.{key}={value}")
     ]
     with Standalone(cluster_folder, workers=2, cores=1) as cluster:
-        words = ("--engine", "fused", "--master", cluster.address, *HERE, *log.words, *chosen)
+        words = ("--engine", "spark", "--master", cluster.address, *HERE, *log.words, *chosen)
         # Four tasks that wait for one slot: longer than Spark waits before it asks for another executor.
         shop.produce(records(range(LARGE), 4))
         words = (*words, "--max-offsets", str(LARGE), "--conf", "spark.executor.cores=1")

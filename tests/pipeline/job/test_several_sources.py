@@ -122,6 +122,14 @@ def test_a_cluster_that_stays_away_is_told_again_after_a_while() -> None:
     assert notes[-1] == "s: the registry is away; trying again until it does"
 
 
+def test_outages_of_a_cluster_do_not_count_as_failures_of_a_source() -> None:
+    made = restarts.Restarts(lambda text: None, max_failures=2, has_end=False)
+    for _ in range(5):
+        made.next_start("s", restarts.AwayFailure("kafka is away"), others_go_on=True)
+    assert made.next_start("s", JobFailed("x"), others_go_on=True) == 1
+    assert made.next_start("s", JobFailed("x"), others_go_on=True) is None
+
+
 def test_an_error_of_several_sources_has_the_reasons_of_all() -> None:
     problems: dict[str, PipelineError] = {
         "a": JobFailed("it stopped", why="no disk", next="run again"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from dataclasses import replace
+from typing import Any
+
 import pytest
+from routed import rows_of
 
 from penstock.errors import InvalidEvent
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
-from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.deadletter import read_dead_letter, restore
 from penstock.pipeline.plan.route import RoutePlan
 from penstock.pipeline.ports import Target
@@ -22,19 +24,9 @@ EVENT = CloudEvent({"id": "1", "source": "/s", "type": "t"}, b"x" * 1000)
 def outputs(record: KafkaRecord, limit: int, dead_limit: int | None) -> list[dict[str, object]]:
     target, dead = Target(topic="out", limit=limit), Target(topic="dead", limit=dead_limit)
     route = StageRoute(plan=RoutePlan(name="r"), targets=(target,), dead=dead)
-    headers = [[{"key": name, "value": value} for name, value in record.headers]]
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "key": pa.array([record.key], pa.binary()),
-            "value": pa.array([record.value], pa.binary()),
-            "headers": pa.array(headers, HEADERS),
-            "topic": ["in"],
-            "partition": pa.array([3], pa.int32()),
-            "offset": pa.array([7], pa.int64()),
-            "timestamp": pa.array([1000], pa.int64()),
-        }
-    )
-    *rows, counts = Stage(pipeline="p", routes=(route,), dead=dead).process(batch, now=0).to_pylist()
+    origin: dict[str, Any] = {"topic": "in", "partition": 3, "offset": 7, "timestamp": 1000}
+    stage = Stage(pipeline="p", routes=(route,), dead=dead)
+    rows, counts = rows_of(stage, [replace(record, **origin)])
     assert counts["n_out"] + counts["n_dead"] == len(rows) == 1
     return rows
 

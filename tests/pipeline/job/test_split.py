@@ -55,7 +55,7 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Span]]:
 
 def run(shop: Any, spark: SparkSession, **options: Any) -> list[str]:
     seen = Notes()
-    with Job(shop.pipeline(), JobOptions(engine="fused", once=True, split=True, **options)) as job:
+    with Job(shop.pipeline(), JobOptions(engine="spark", once=True, split=True, **options)) as job:
         job.watch(seen)
         job.prepare()
         job.run(spark)
@@ -75,7 +75,7 @@ def test_a_large_partition_is_shared_by_all_slots(
     assert sorted((span.start, span.end) for (span,) in shares) == [(0, 333), (333, 666), (666, 1000)]
     # The next batch goes on behind them, also without cuts and with marks.
     shop.produce(map(record, range(1000, 1010)))
-    assert shop.run(spark, engine="fused").counts["n_in"] == 10
+    assert shop.run(spark, engine="spark").counts["n_in"] == 10
     assert numbers(shop) == Counter(f"e-{number}" for number in range(1010))
 
 

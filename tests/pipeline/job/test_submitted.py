@@ -41,7 +41,7 @@ context = load(start=Path.cwd()).context()
 events = read_events(spark, "asyncapi.yaml", "receive", stream=False, context=context)
 found = {"events": events.count(), "pid": spark.sparkContext._gateway.proc}
 pipeline = load_pipeline("pipeline.yaml", context=context)
-with job_of(pipeline, JobOptions(once=True, engine=sys.argv[1])) as job:
+with job_of(pipeline, JobOptions(once=True)) as job:
     job.prepare()
     job.run(spark)
     (totals,) = job.totals.values()
@@ -85,13 +85,13 @@ events = read_events(spark, "asyncapi.yaml", "receive", stream=False, data="vari
 count = to_records(events.drop("data")).count()
 assert state() == before, "changed by the functions for DataFrames"
 totals = {}
-for engine in ("fused", "columns"):
-    pipeline = load_pipeline(f"{engine}.yaml", context=context)
-    with job_of(pipeline, JobOptions(once=True, engine=engine)) as job:
+for name in ("bytes", "condition"):
+    pipeline = load_pipeline(f"{name}.yaml", context=context)
+    with job_of(pipeline, JobOptions(once=True)) as job:
         job.prepare()
         job.run(spark)
-        totals[engine] = dict(next(iter(job.totals.values())).counts)
-    assert state() == before, f"changed by a job, {engine}"
+        totals[name] = dict(next(iter(job.totals.values())).counts)
+    assert state() == before, f"changed by a job, {name}"
 Path("found.json").write_text(json.dumps({"count": count, "totals": totals}))
 spark.stop()
 """
@@ -132,8 +132,7 @@ def filled(project: Callable[..., Any], kafka: Kafka) -> Any:
     return made
 
 
-@pytest.mark.parametrize("engine", ["fused", pytest.param("columns", marks=pytest.mark.soak)])
-def test_every_setting_of_a_submit_is_in_force(engine: str, filled: Any) -> None:
+def test_every_setting_of_a_submit_is_in_force(filled: Any) -> None:
     folder: Path = filled.folder
     (folder / "conf").mkdir()
     (folder / "logs").mkdir()
@@ -145,7 +144,7 @@ def test_every_setting_of_a_submit_is_in_force(engine: str, filled: Any) -> None
     options = ("--master", "local[1]", "--name", "submitted", "--driver-memory", "700m")
     more = {"spark.sql.shuffle.partitions": "7", "spark.ui.enabled": "true", "spark.ui.port": "0"}
     conf = tuple(word for pair in more.items() for word in ("--conf", "=".join(pair)))
-    spark_submit(folder, OWN_SCRIPT, engine, options=(*options, *conf), SPARK_CONF_DIR=str(folder / "conf"))
+    spark_submit(folder, OWN_SCRIPT, options=(*options, *conf), SPARK_CONF_DIR=str(folder / "conf"))
     found = json.loads((folder / "found.json").read_text())
     assert found["pid"] is None, "no other Java was started"
     assert (found["events"], found["totals"]["n_in"], found["totals"]["n_out"]) == (EVENTS, EVENTS, EVENTS)
@@ -170,11 +169,11 @@ def test_an_entry_script_runs_a_pipeline(filled: Any) -> None:
 def test_a_session_of_a_notebook_stays_as_it_was(filled: Any) -> None:
     folder: Path = filled.folder
     document = json.loads((folder / "pipeline.yaml").read_text())
-    for engine in ("fused", "columns"):
-        if engine == "columns":
+    for name in ("bytes", "condition"):
+        if name == "condition":
             document["routes"]["r"]["sql"] = "data:n::int >= 0"
-        text = json.dumps({**document, "checkpoint": f"checkpoint-{engine}"})
-        (folder / f"{engine}.yaml").write_text(text)
+        text = json.dumps({**document, "checkpoint": f"checkpoint-{name}"})
+        (folder / f"{name}.yaml").write_text(text)
     (folder / "notebook.py").write_text(NOTEBOOK)
     jars = ",".join(map(str, ensure(["spark"])["spark"]))
     command = [sys.executable, "notebook.py", jars]
@@ -241,7 +240,7 @@ def test_speculation_is_refused_with_its_reason(filled: Any) -> None:
 
 
 def test_a_setting_that_java_does_not_take_is_no_bug(filled: Any) -> None:
-    running = filled.spawn("run", "pipeline.yaml", "--once", "--driver-memory", "much")
+    running = filled.spawn("run", "pipeline.yaml", "--once", "--driver-memory", "900000g")
     assert running.ended() == 1
     assert "Spark's Java ended before it was ready" in running.told()
     assert "PK900" not in running.told()

@@ -37,7 +37,7 @@ def test_spark_counts_records_and_names_its_jobs_by_source_and_route(
 ) -> None:
     shop = project().create(partitions=3).write()
     shop.produce(records(40))
-    totals = shop.run(spark, engine="fused")
+    totals = shop.run(spark, engine="spark")
     assert (totals.counts["n_in"], totals.counts["n_dead"]) == (40, 1)
     source = f"kafka-{shop.topic('in')}"
     store: Any = spark.sparkContext._jsc.sc().statusStore()
@@ -73,7 +73,7 @@ pipeline = load_pipeline(folder / "pipeline.yaml", context=load(start=folder).co
 settings = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": sys.argv[2],
             "spark.eventLog.compress": "false"}
 spark = spark_session("logged", master="local[1]", settings=settings, light=True)
-with job_of(pipeline, JobOptions(once=True, engine="fused")) as job:
+with job_of(pipeline, JobOptions(once=True, engine="spark")) as job:
     job.prepare()
     job.run(spark)
 spark.stop()

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidExpression
 from penstock.events import cesql
+from penstock.pipeline.evaluators.reference.evaluate import Scope, evaluate
 from penstock.pipeline.plan.cesql import compile_cesql, parse_cesql
 from penstock.pipeline.plan.nodes import Type
 from penstock.pipeline.plan.typing import type_of
-from penstock.pipeline.reference.evaluation import Scope, evaluate
 
 TEXTS = [
     "",

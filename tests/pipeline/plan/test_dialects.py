@@ -17,8 +17,8 @@ from penstock.events.filters import (
     parse_filter,
     parse_filters,
 )
+from penstock.pipeline.evaluators.reference.evaluate import Scope, evaluate
 from penstock.pipeline.plan.dialects import compile_filter, compile_filters
-from penstock.pipeline.reference.evaluation import Scope, evaluate
 
 NAMES = ["type", "subject", "xa", "missing"]
 texts = st.sampled_from(["a", "ab", "b", "é", "a.b", "true", "1"])

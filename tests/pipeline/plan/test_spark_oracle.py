@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from penstock.pipeline.evaluators.reference.evaluate import Scope, evaluate
+from penstock.pipeline.evaluators.reference.json_data import number_text, read_json
 from penstock.pipeline.plan.nodes import Node, Type
 from penstock.pipeline.plan.sql_builder import Builder
 from penstock.pipeline.plan.typing import type_of
-from penstock.pipeline.reference.data import JsonNumber, read_json
-from penstock.pipeline.reference.evaluation import Scope, evaluate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,8 +187,8 @@ def built(text: str) -> Node:
 def same(node: Node, ours: Any, spark: Any) -> bool:
     if ours is None or spark is None:
         return ours is spark
-    if isinstance(ours, JsonNumber):
-        ours = Decimal(ours.text)
+    if type_of(node) is Type.JSON and (text := number_text(ours)) is not None:
+        ours = Decimal(text)
     if type_of(node) is Type.TIME:
         return bool(ours == (spark.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1))
     if type_of(node) is Type.NUMBER:

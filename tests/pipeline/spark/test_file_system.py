@@ -197,6 +197,12 @@ class TestErrors:
         with pytest.raises(PipelineError, match="host"):
             open_file_system("hdfs://nowhere.invalid:8020/ck", spark).exists("f")
 
+    @pytest.mark.parametrize("url", ["hdfs:///ck", "viewfs:///ck"])
+    def test_no_configuration_that_names_the_host(self, spark: SparkSession, url: str) -> None:
+        with pytest.raises(PipelineError, match="names no host") as caught:
+            open_file_system(url, spark)
+        assert "HADOOP_CONF_DIR" in (caught.value.next or "")
+
     def test_a_folder_of_somebody_else(self, spark: SparkSession, hdfs: MiniCluster) -> None:
         files: Any = open_file_system(f"{hdfs.address}/{uuid.uuid4().hex}", spark)
         files.write("f", "x")

@@ -76,6 +76,21 @@ def test_a_new_file_does_not_replace_one() -> None:
         files.create("f", "x")
 
 
+@pytest.mark.parametrize("step", ["create", "write", "close"])
+@pytest.mark.parametrize("scheme", ["hdfs", "s3a"])
+def test_a_file_whose_text_cannot_be_written_is_not_left_behind(scheme: str, step: str) -> None:
+    """It would be taken for that of another job; only where create is exclusive is it certainly ours."""
+    files = opened(f"{scheme}://place/ck")
+    away = raised("File /ck/f could only be written to 0 of the 1 minReplication nodes")
+    stream = files._files.create.return_value
+    (files._files.create if step == "create" else getattr(stream, step)).side_effect = away
+    files._files.delete.side_effect = raised("java.net.ConnectException: Connection refused")
+    with pytest.raises(Unreachable, match="does not answer") as caught:
+        files.create("f", "x")
+    assert "could only be written" in (caught.value.why or "")
+    assert files._files.delete.called is (scheme == "hdfs" and step != "create")
+
+
 def test_a_write_that_fails_replaces_nothing() -> None:
     files = opened()
     stream = files._manager.createAtomic.return_value
@@ -120,10 +135,37 @@ def test_times_are_in_seconds() -> None:
             Unreachable,
             "safe mode",
         ),
+        (
+            "org.apache.hadoop.hdfs.BlockMissingException: Could not obtain block: blk_1 file=/ck/f",
+            Unreachable,
+            "no DataNode",
+        ),
+        (
+            "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException: The NameSpace quota of / is exceeded",
+            PipelineError,
+            "no room",
+        ),
+        (
+            "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException: The DiskSpace quota of / is exceeded",
+            PipelineError,
+            "no room",
+        ),
         ("java.net.UnknownHostException: nowhere", PipelineError, "host"),
         ("org.apache.hadoop.security.AccessControlException: denied", AccessDenied, "may not use"),
         ("java.nio.file.AccessDeniedException: s3a://bucket: 403", AccessDenied, "may not use"),
         ("org.apache.hadoop.security.KerberosAuthException: failure", AccessDenied, "credentials"),
+        (
+            "java.io.IOException: javax.security.sasl.SaslException: GSS initiate failed [Caused by "
+            "GSSException: No valid credentials provided (Mechanism level: Connection refused)]",
+            Unreachable,
+            "key distribution center",
+        ),
+        (
+            "org.apache.hadoop.security.KerberosAuthException: failure to login: javax.security.auth.login"
+            ".LoginException: Receive timed out",
+            Unreachable,
+            "key distribution center",
+        ),
         ("token.SecretManager$InvalidToken: token can't be found", AccessDenied, "credentials"),
         ("UnsupportedFileSystemException: No FileSystem for scheme", PipelineError, "no file system for"),
         ("java.io.IOException: something else", PipelineError, "cannot be read"),

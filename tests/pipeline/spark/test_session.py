@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
-from penstock.errors import PipelineError, Refused
+from penstock.errors import PipelineError, Refused, StartupError
 from penstock.pipeline.spark import session
 
 if TYPE_CHECKING:
@@ -162,6 +163,66 @@ def test_settings_of_a_real_session_are_copied_and_none_comes_back(spark: SparkS
     assert settings_of(theirs) == before
 
 
+def test_a_master_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark tries for a minute, logs why, and stops the context that it has returned meanwhile."""
+
+    def stopped(context: object) -> None:
+        raise Py4JJavaError(
+            "Cannot call methods on a stopped SparkContext.", SimpleNamespace(_target_id="o1")
+        )
+
+    monkeypatch.setattr("pyspark.sql.SparkSession", stopped)
+    with pytest.raises(StartupError) as found:
+        session._session(object(), "spark://nobody:7077")
+    assert found.value.where == "spark://nobody:7077"
+    assert "--master" in str(found.value.next)
+
+
+@pytest.mark.parametrize(
+    ("master", "java", "what"),
+    [
+        ("spark://nobody:7077", "java.lang.NullPointerException: x", "Spark ended while it started"),
+        ("local[2]", "java.lang.NullPointerException: x", "Spark did not start"),
+        ("spark://nobody:7077", "java.lang.IllegalArgumentException: x", "Spark did not start"),
+    ],
+)
+def test_a_master_that_ends_while_the_context_is_made_is_named(
+    monkeypatch: pytest.MonkeyPatch, master: str, java: str, what: str
+) -> None:
+    class Thrown(SimpleNamespace):
+        _target_id = "o1"
+
+        def __str__(self) -> str:
+            return java
+
+    def stopped(conf: object) -> None:
+        raise Py4JJavaError("An error occurred", Thrown())
+
+    monkeypatch.setattr("pyspark.SparkContext", stopped)
+    with pytest.raises(StartupError) as found:
+        session._context(cast("Any", {"spark.master": master}))
+    assert found.value.what.startswith(what)
+
+
+@pytest.mark.server
+def test_a_setting_of_sql_that_spark_does_not_take_is_named(spark: SparkSession) -> None:
+    conf = spark.sparkContext.getConf().set("spark.sql.shuffle.partitions", "many")
+    theirs = SimpleNamespace(
+        sparkContext=SimpleNamespace(getConf=lambda: conf), newSession=lambda: refusing(spark)
+    )
+    with pytest.raises(StartupError) as found:
+        session.query_session(cast("Any", theirs), "/a/folder")
+    assert "spark.sql.shuffle.partitions" in str(found.value.why)
+    assert "\n" not in str(found.value.why)
+    assert "--conf" in str(found.value.next)
+
+
+def refusing(spark: SparkSession) -> SparkSession:
+    """Fail as Spark does where the value of a setting was wrong from the start."""
+    spark.conf.set("spark.sql.shuffle.partitions", "many")
+    return spark
+
+
 class StartConf(dict[str, str]):
     """A SparkConf that Java has filled with what was set elsewhere; `set` and `get` are Spark's."""
 
@@ -225,6 +286,16 @@ def test_defaults_hold_in_their_scope_where_nothing_was_set(
     theirs = dict.fromkeys(session.DEFAULTS, "theirs")
     found = started({"spark.master": master, **theirs}, submitted=submitted)
     assert {key: found[key] for key in theirs} == theirs
+
+
+@pytest.mark.parametrize("submitted", [False, True])
+def test_explicit_settings_beat_those_of_the_submit(
+    started: Callable[..., dict[str, str]], submitted: bool
+) -> None:
+    elsewhere = {"spark.master": "local[1]", "spark.log.level": "INFO", "spark.x": "theirs"}
+    given = {"spark.log.level": "WARN", "spark.speculation": "true"}
+    found = started(elsewhere, submitted=submitted, master="local[2]", settings=given)
+    assert {**found, "spark.master": "local[2]", "spark.x": "theirs", **given} == found
 
 
 @pytest.mark.parametrize("theirs", [None, "(?i)mine"])

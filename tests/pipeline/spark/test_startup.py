@@ -108,6 +108,64 @@ def test_what_java_is_started_with(conf_dir: Path, monkeypatch: pytest.MonkeyPat
     assert "MASTER" not in os.environ
 
 
+_LOGIN = (
+    "org.apache.hadoop.security.KerberosAuthException: failure to login: for principal: p@R from keytab "
+    "/k javax.security.auth.login.LoginException: "
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "what", "advice"),
+    [
+        (f"{_LOGIN}Unable to obtain password from user", "could not log in", "klist -kt"),
+        (f"{_LOGIN}Client not found in Kerberos database (6)", "could not log in", "klist -kt"),
+        (
+            "java.lang.IllegalArgumentException: requirement failed: Keytab file: /k does not exist",
+            "could not log in",
+            "spark.kerberos.keytab",
+        ),
+        (f"{_LOGIN}Connection refused", "key distribution center", "krb5.conf"),
+        (f"{_LOGIN}Receive timed out", "key distribution center", "krb5.conf"),
+        (f"{_LOGIN}Clock skew too great (37)", "clock", "NTP"),
+        ("java.lang.IllegalStateException: something else", "ended before it was ready", "--conf"),
+    ],
+)
+def test_what_java_died_of_at_its_start_is_told(
+    conf_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    said: str,
+    what: str,
+    advice: str,
+) -> None:
+    submit = conf_dir / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    trace = f'Exception in thread "main" {said}\n\n\tat org.X(Y.java:1)\nCaused by: it\n\t... 10 more\n'
+    (conf_dir / "trace").write_text(trace)
+    submit.write_text(f"#!/bin/sh\ncat {conf_dir}/trace >&2\nexit 1\n")
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(conf_dir))
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    with pytest.raises(StartupError, match=what) as caught:
+        startup.start_java({}, default_master="local[1]", options=())
+    assert caught.value.why == said
+    assert advice in (caught.value.next or "")
+    assert capfd.readouterr().err == f'Exception in thread "main" {said}\nCaused by: it\n'
+
+
+@pytest.mark.slow
+def test_an_option_that_spark_submit_refuses_is_told_without_a_list_of_all(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--foo bar pyspark-shell")
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    with pytest.raises(StartupError, match="ended before it was ready") as caught:
+        startup.start_java({}, default_master="local[1]", options=())
+    assert caught.value.why == "Unrecognized option: --foo"
+    assert "PYSPARK_SUBMIT_ARGS" in (caught.value.next or "")
+    assert capfd.readouterr().err.split() == ["Error:", *caught.value.why.split()]
+
+
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_a_start_can_be_abandoned(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = tmp_path / "pid"

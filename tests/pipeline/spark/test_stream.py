@@ -76,8 +76,8 @@ class Counter:
         self.closed = True
 
 
-def read(share: range) -> Iterator[tuple[int, ...]]:
-    yield (len(share), share.stop)
+def read(share: range) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"n": [len(share)], "stop": [share.stop]})
 
 
 def stream(spark: SparkSession, planner: Counter, folder: Path, rows: list[tuple[int, int]]) -> Any:
@@ -211,8 +211,8 @@ def test_callbacks_are_quiet_unless_somebody_wants_to_see_them(level: int, kept:
 # In a task
 
 
-def doubled(share: int) -> Iterator[tuple[int, ...]]:
-    yield share, 2 * share
+def doubled(share: int) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"a": [share], "b": [2 * share]})
 
 
 def batch(share: int) -> pa.RecordBatch:
@@ -220,23 +220,23 @@ def batch(share: int) -> pa.RecordBatch:
 
 
 def test_a_share_becomes_rows() -> None:
-    (found,) = stream_module._task(doubled, ["a", "b"])([batch(21)])
+    (found,) = stream_module._task(doubled)([batch(21)])
     assert found.to_pydict() == {"a": [21], "b": [42]}
 
 
-def test_every_row_of_a_share_is_given() -> None:
-    def twice(share: int) -> Iterator[tuple[int, ...]]:
-        yield (share,)
-        yield (share + 1,)
+def test_every_batch_of_a_share_is_given() -> None:
+    def twice(share: int) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"a": [share]})
+        yield pa.RecordBatch.from_pydict({"a": [share + 1]})
 
-    found = stream_module._task(twice, ["a"])([batch(1), batch(7)])
+    found = stream_module._task(twice)([batch(1), batch(7)])
     assert [each.to_pydict() for each in found] == [{"a": [1]}, {"a": [2]}, {"a": [7]}, {"a": [8]}]
 
 
 def test_a_worker_on_another_platform_is_refused_before_it_imports_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    task = stream_module._task(doubled, ["a", "b"])
+    task = stream_module._task(doubled)
     monkeypatch.setattr(sysconfig, "get_platform", lambda: "linux-riscv64")
     with pytest.raises(RuntimeError, match="a worker of Spark runs on linux-riscv64, the driver on "):
         next(iter(task([batch(1)])))

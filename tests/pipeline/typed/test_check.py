@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fastavro import parse_schema, schemaless_writer
+from routed import check_reading
 
 from penstock.contract.schema_ids import (
     IdKind,
@@ -25,6 +26,7 @@ from penstock.events.reading import Mode
 from penstock.pipeline.arrow.batch import EventColumns
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.arrow.encode import event_at
+from penstock.pipeline.kafka_reader import KafkaReader
 from penstock.pipeline.stage import read_cloud_events
 from penstock.pipeline.typed.check import ContractCheck
 from penstock.pipeline.typed.form import forms_of
@@ -73,7 +75,9 @@ def batch_of(records: list[KafkaRecord]) -> pa.RecordBatch:
 
 def check(checker: ContractCheck, *records: KafkaRecord) -> EventColumns:
     batch = batch_of(list(records))
-    return pickle.loads(pickle.dumps(checker))(read_cloud_events(batch), batch)
+    events = pickle.loads(pickle.dumps(checker))(read_cloud_events(batch), batch)
+    check_reading(KafkaReader(), records, (checker,))
+    return events
 
 
 def checker(shop: Any, operation: str, *, full: bool = False, table: SchemaTable = TABLE) -> ContractCheck:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from routed import rows_of
 
 from penstock.contract.selection import Selector
 from penstock.events import CloudEvent, Json
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.reading import Mode
-from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.assembly import sources_of, stage_of
 from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.typed.form import choose, form_of, forms_of
@@ -33,20 +32,8 @@ def run(shop: Any, records: list[KafkaRecord], **route: Any) -> list[dict[str, A
     path = shop.pipeline({"r": {"receive": "onJson", "send": "toStructured", **route}})
     pipeline = load_pipeline(path)
     (source,) = sources_of(pipeline)
-    headers = [[{"key": k, "value": v} for k, v in r.headers] for r in records]
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "key": pa.array([r.key for r in records], pa.binary()),
-            "value": pa.array([r.value for r in records], pa.binary()),
-            "headers": pa.array(headers, HEADERS),
-            "topic": pa.array(["json"] * len(records)),
-            "partition": pa.array([0] * len(records), pa.int32()),
-            "offset": pa.array(range(len(records)), pa.int64()),
-            "timestamp": pa.array([0] * len(records), pa.int64()),
-        }
-    )
-    rows: list[dict[str, Any]] = stage_of(source, pipeline).process(batch, now=0).to_pylist()
-    return [row for row in rows if row["topic"] is not None]
+    rows, _ = rows_of(stage_of(source, pipeline), records)
+    return rows
 
 
 @pytest.mark.parametrize("name", ["json", "avro", "protobuf"])

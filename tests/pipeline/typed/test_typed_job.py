@@ -29,7 +29,7 @@ from penstock.contract.schema_ids import (
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.compile import load_pipeline
 from penstock.pipeline.deadletter import read_dead_letter
-from penstock.pipeline.job import Job, JobOptions, Totals
+from penstock.pipeline.job import Job, JobOptions, Totals, job_of
 from penstock.record import KafkaRecord
 
 if TYPE_CHECKING:
@@ -88,10 +88,12 @@ class Cluster:
         assert found is not None
         return found
 
-    def run(self, **routes: Any) -> Totals:
+    def run(self, engine: str | None = None, **routes: Any) -> Totals:
         path = self.shop.pipeline(routes)
-        with Job(load_pipeline(path, context=self.context()), JobOptions(once=True)) as job:
+        options = JobOptions(once=True, engine=engine)
+        with job_of(load_pipeline(path, context=self.context()), options) as job:
             job.prepare()
+            assert {each.guarantee[:15] for each in job.plan} == {"exactly once on"}
             job.run(self.spark)
             (totals,) = job.totals.values()
             return totals
@@ -127,7 +129,8 @@ def dead_letters(cluster: Cluster) -> dict[str, tuple[str, bytes | None]]:
     return {letter.code: (letter.reason, letter.record.value) for letter in letters}
 
 
-def test_avro_of_two_writers_goes_to_avro_and_to_json(cluster: Cluster) -> None:
+@pytest.mark.parametrize("engine", ["spark", "loop"])
+def test_avro_of_two_writers_goes_to_avro_and_to_json(cluster: Cluster, engine: str) -> None:
     cluster.create("avro", "wide", "json", "dead")
     first = cluster.serialized(V1, {"order": "small", "total": 10.0}, "avro")
     second = cluster.serialized(V2, {"order": "large", "total": 500.0, "coupon": "c"}, "avro")
@@ -147,7 +150,7 @@ def test_avro_of_two_writers_goes_to_avro_and_to_json(cluster: Cluster) -> None:
             "tombstones": "pass",
         },
     }
-    totals = cluster.run(**routes)
+    totals = cluster.run(engine, **routes)
     assert (totals.counts["n_in"], totals.counts["n_dead"]) == (5, 2)
     (wide,) = cluster.read("wide")
     schema_id, body = decode_payload(wide.value or b"", width=8)
@@ -167,11 +170,13 @@ def test_avro_of_two_writers_goes_to_avro_and_to_json(cluster: Cluster) -> None:
     assert dead["data-invalid"][1] == broken
 
 
-@pytest.mark.parametrize("function", [None, "looker:look"], ids=["one sink", "batch by batch"])
-def test_a_schema_that_is_new_while_the_job_runs_is_looked_up(cluster: Cluster, function: str | None) -> None:
+@pytest.mark.parametrize(("engine", "function"), [("spark", "looker:look"), ("loop", None)])
+def test_a_schema_that_is_new_while_the_job_runs_is_looked_up(
+    cluster: Cluster, engine: str, function: str | None
+) -> None:
     """The id belongs to a subject that the contract does not name, so that nobody can fetch it beforehand.
 
-    A function sees the data as JSON, and makes the job write each batch itself.
+    A function sees the data as JSON.
     """
     cluster.create("avro", "json", "dead")
     text = json.dumps({**V1, "doc": cluster.shop.prefix})
@@ -181,7 +186,7 @@ def test_a_schema_that_is_new_while_the_job_runs_is_looked_up(cluster: Cluster, 
     code = "def look(batch):\n    return (e for e in batch if e.attribute_str('order') == 'o')\n"
     (cluster.shop.folder / "looker.py").write_text(code, encoding="utf-8")
     applied = {"apply": function} if function else {}
-    totals = cluster.run(r={"receive": "onAvro", "send": "toJson", **applied})
+    totals = cluster.run(engine, r={"receive": "onAvro", "send": "toJson", "check": "schema", **applied})
     assert (totals.counts["n_out"], totals.counts["n_dead"]) == (3, 0)
     assert [KafkaBinding().decode(record).id for record in cluster.read("json")] == ["0", "1", "2"]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,7 @@ from penstock.brokers.schema_registry import Registered
 from penstock.config import load
 from penstock.contract.schema_ids import IdKind, SchemaId, decode_header, decode_payload
 from penstock.contract.selection import Selector
-from penstock.errors import CannotEncode, UnknownSchemas
+from penstock.errors import CannotEncode, UnknownSchemas, Unreachable
 from penstock.events import CloudEvent, absent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.arrow.decode import HEADERS
@@ -256,6 +257,17 @@ def test_the_driver_fetches_all_versions_once(shop: Any, registry: FakeRegistry)
     assert table.known == {"id:1": ('"string"',), "id:2": ('"long"', '"int"')}
     assert schemas.table(shop.operation("onAvro")) == table
     assert registry.calls == ["versions avro-value"]
+
+
+def test_versions_that_could_not_be_fetched_are_fetched_by_the_next_call(
+    shop: Any, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.add("avro-value", '"string"')
+    schemas = schemas_of(registry, [0.0])
+    with monkeypatch.context() as away, pytest.raises(Unreachable):
+        away.setattr(registry, "version", Mock(side_effect=Unreachable("the registry is away")))
+        schemas.table(shop.operation("onAvro"))
+    assert schemas.table(shop.operation("onAvro")).known == {"id:1": ('"string"',)}
 
 
 def test_ids_that_a_batch_names_are_looked_up_and_missing_ones_asked_again_later(

@@ -14,6 +14,8 @@
 | kafka_log     | `PartitionLog`: sequences, epochs, open and aborted transactions, replication       |
 | kafka_transactions | the coordinator of transactions, and the offsets of groups                     |
 | kafka_world   | `KafkaHistory`: a topic that fills, programs, and the laws of the fused engine      |
+| world_loop    | `WorldLoop`: asyncio loops that blocking programs run on a thread, turned by `World` |
+| kafka_clusters, pulsar_clusters | output on several clusters, on Pulsar, or on both, with their laws |
 | fusing_loops, fusing_ranges, troubles | loops and tasks, and what happens to them and to brokers    |
 
 The products' own clients run on top of it, unchanged: sessions, windows, flow control and all.

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
-from typing import Final, cast
+from typing import cast
 
 from penstock.errors import JobFailed
 from penstock.pipeline.fused.loop import Loop
+from simulator.kafka_clusters import ClustersHistory, EditsHistory, MomentsHistory
 from simulator.kafka_world import KafkaHistory, Script, run_kafka_history
+from simulator.pulsar_clusters import PulsarFanOutHistory, PulsarHistory
 from simulator.threads import Flag, Program
 from simulator.troubles import Troubles
 
-__all__ = ["run_loops"]
-
-_QUIET: Final = 45.0
-"""Seconds without faults after which everything has settled: a connection is silent for 30 at most."""
+__all__ = [
+    "run_edited_loops",
+    "run_loops",
+    "run_loops_by_the_clock",
+    "run_loops_on_clusters",
+    "run_loops_to_both",
+    "run_loops_to_pulsar",
+]
 
 
 @dataclass(slots=True)
@@ -38,7 +44,9 @@ class _Loops:
         history = self._history
         name = f"loop{len(self.all)}"
         stop = Flag(history.world)
-        loop = Loop(history.work(name), lambda beat: None, stop=cast(Event, stop), once=once)
+        loop = Loop(
+            history.work(name), lambda beat: None, stop=cast(Event, stop), once=once, restore=history.restore
+        )
         history.note(name, "starts")
         running = _Running(history.world.start(name, loop.run), stop, once)
         self.all.append(running)
@@ -78,12 +86,14 @@ class _Loops:
 
     def check_ends(self) -> None:
         """A loop ends if it is killed, was asked to, or with the sentence that another one took over."""
-        owners = self._history.kafka.owners
+        owners = self._history.owners
         for each in self.all:
             program = each.program
             if program.failure is None:
                 may_end = program.killed or each.stop.is_set() or each.once
                 self._history.check(may_end or not program.ended, f"{program.name} ended by itself")
+                continue
+            if self._history.excuses(program):
                 continue
             text = repr(program.failure)
             shut_out = isinstance(program.failure, JobFailed) and "another loop took over" in text
@@ -94,7 +104,7 @@ class _Loops:
 
     def check_shut_out(self) -> None:
         """Who is not the last to have begun has ended."""
-        owners = self._history.kafka.owners
+        owners = self._history.owners
         for each in self.running if self._history.exactly_once else ():
             name = each.program.name
             self._history.check(name == owners[-1], f"{name} goes on, though {owners[-1]} took over")
@@ -116,20 +126,20 @@ def _loops(history: KafkaHistory) -> Script:
     yield from history.until(lambda: filling.over, 600.0, "the topic is not filled")
     if not loops.running:
         loops.start()
-    yield _QUIET
+    yield history.quiet
     yield from history.fill(6 * history.partitions)
-    yield _QUIET
+    yield history.quiet
     loops.check_ends()
     loops.check_shut_out()
     for each in loops.running:
         each.stop.set()
-    yield from history.ended([each.program for each in loops.all], 120.0)
+    yield from history.ended([each.program for each in loops.all], history.patience)
     yield from _drained(history, loops)
 
 
 def _drained(history: KafkaHistory, loops: _Loops) -> Script:
     last = loops.start(once=True)
-    yield from history.ended([last.program], 120.0)
+    yield from history.ended([last.program], history.patience)
     yield 30.0  # markers are under way
     loops.check_ends()
     history.check(last.program.failure is None, f"the last loop ended with {last.program.failure!r}")
@@ -140,3 +150,28 @@ def _drained(history: KafkaHistory, loops: _Loops) -> Script:
 def run_loops(seed: int) -> KafkaHistory:
     """Run the history of a seed."""
     return run_kafka_history(_loops, seed)
+
+
+def run_loops_on_clusters(seed: int) -> KafkaHistory:
+    """Run the history of a seed with output on other clusters."""
+    return run_kafka_history(_loops, seed, ClustersHistory)
+
+
+def run_loops_by_the_clock(seed: int) -> KafkaHistory:
+    """Run the history of a seed with routes that read `now()`, to several clusters."""
+    return run_kafka_history(_loops, seed, MomentsHistory)
+
+
+def run_edited_loops(seed: int) -> KafkaHistory:
+    """Run the history of a seed whose routes are edited between two starts, to several clusters."""
+    return run_kafka_history(_loops, seed, EditsHistory)
+
+
+def run_loops_to_pulsar(seed: int) -> KafkaHistory:
+    """Run the history of a seed with output on Pulsar."""
+    return run_kafka_history(_loops, seed, PulsarHistory)
+
+
+def run_loops_to_both(seed: int) -> KafkaHistory:
+    """Run the history of a seed with output on Kafka and Pulsar."""
+    return run_kafka_history(_loops, seed, PulsarFanOutHistory)

@@ -1,30 +1,82 @@
-"""Tasks that do ranges, as Spark gives them out: batch by batch, again after a failure, twice at a time."""
+"""Tasks that do ranges, as Spark gives them out: batch by batch, again after a failure, twice at a time.
+
+Some read their ranges themselves; others are given the rows of them, as where Spark answers conditions.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from penstock.errors import PenstockError
+from penstock.pipeline.delivery.task_sink import PartitionRows, write_rows
 from penstock.pipeline.fused.engine import run_ranges
 from penstock.pipeline.fused.spans import Span, grouped, spans_of
-from simulator.kafka_world import IN, KafkaHistory, Script, run_kafka_history
+from penstock.pipeline.fused.work import Work
+from simulator.kafka_clusters import ClustersHistory, MomentsHistory
+from simulator.kafka_world import IN, KafkaHistory, Script, record_of, run_kafka_history
+from simulator.pulsar_clusters import PulsarFanOutTasksHistory, PulsarTasksHistory
+from simulator.pulsar_to_pulsar import PulsarToPulsarHistory
 from simulator.threads import Program
 from simulator.troubles import Troubles
 
-__all__ = ["run_range_tasks"]
+__all__ = [
+    "run_range_tasks",
+    "run_range_tasks_by_the_clock",
+    "run_range_tasks_on_clusters",
+    "run_range_tasks_to_both",
+    "run_range_tasks_to_pulsar",
+    "run_row_tasks",
+    "run_row_tasks_on_clusters",
+    "run_row_tasks_to_pulsar",
+    "run_row_tasks_within_pulsar",
+]
+
+Run = Callable[[KafkaHistory, Work, Sequence[Span]], Counter[str]]
 
 _MOST: Final = 900.0
 """Seconds within which a batch has to be done, faults and all."""
 
 
+def _by_ranges(history: KafkaHistory, work: Work, spans: Sequence[Span]) -> Counter[str]:
+    return run_ranges(work, spans)
+
+
+def _by_rows(history: KafkaHistory, work: Work, spans: Sequence[Span]) -> Counter[str]:
+    return write_rows(work, _rows(history, spans, len(work.stage.routes)))
+
+
+def _rows(history: KafkaHistory, spans: Sequence[Span], routes: int) -> Iterator[PartitionRows]:
+    """Give the records of ranges that a reader of committed ones sees, cut anew for each attempt."""
+    for span in spans:
+        found = sorted(history.expected[span.partition].items())
+        waiting = [
+            record_of(span.partition, history.offset_of(at, span.start), name, history.padding(name))
+            for at, name in found
+            if span.start <= at < span.end
+        ]
+        while waiting:
+            count = min(history.random.choice((1, 2, 5, 20)), len(waiting))
+            while count < len(waiting) and waiting[count].offset == waiting[count - 1].offset:
+                count += 1
+            records = waiting[:count]
+            yield PartitionRows.of(records, [(True,) * routes] * len(records))
+            del waiting[:count]
+            if history.random.random() < 0.1:
+                time.sleep(history.random.choice((0.1, 20.0, 90.0)))  # Spark waits for its broker
+
+
 class _Task:
     """Ranges, and who works on them."""
 
-    def __init__(self, history: KafkaHistory, name: str, spans: Sequence[Span]) -> None:
+    def __init__(self, history: KafkaHistory, name: str, spans: Sequence[Span], run: Run) -> None:
+        self._run = run
         self.spans = spans
         self.attempts: list[Program] = []
+        self._told: set[str] = set()
         self._history = history
         self._name = name
 
@@ -33,7 +85,8 @@ class _Task:
         name = f"{self._name}.{len(self.attempts)}"
         work, spans = self._history.work(name), self.spans
         self._history.note(name, f"does {spans}")
-        self.attempts.append(self._history.world.start(name, lambda: run_ranges(work, spans)))
+        run = partial(self._run, self._history, work, spans)
+        self.attempts.append(self._history.world.start(name, run))
 
     @property
     def running(self) -> list[Program]:
@@ -54,6 +107,9 @@ class _Task:
         """A task fails with a sentence, and one that is done has counted each record once."""
         for each in self.attempts:
             if each.failure is not None:
+                if each.name not in self._told:
+                    self._told.add(each.name)
+                    self._history.note(each.name, f"fails: {each.failure}")
                 known = isinstance(each.failure, PenstockError)
                 self._history.check(known, f"{each.name} failed with {each.failure!r}")
             elif each.ended and not each.killed and self._history.exactly_once:
@@ -76,7 +132,7 @@ class _Task:
         return sum(span.start <= at < span.end for span in self.spans for at in expected[span.partition])
 
 
-def _ranges(history: KafkaHistory) -> Script:
+def _ranges(run: Run, history: KafkaHistory) -> Script:
     yield from history.fill(history.random.choice((5, 20, 40)))
     troubles = Troubles(history)
     ends = [led.log.end for (topic, _), led in sorted(history.kafka.partitions.items()) if topic == IN]
@@ -84,7 +140,7 @@ def _ranges(history: KafkaHistory) -> Script:
     begin = dict.fromkeys(halves, 0)
     for number, (start, end) in enumerate(((begin, halves), (halves, dict(enumerate(ends))))):
         shares = grouped(spans_of(start, end), history.random.choice((1, 2)))
-        tasks = [_Task(history, f"task{number}{n}", share) for n, share in enumerate(shares)]
+        tasks = [_Task(history, f"task{number}{n}", share, run) for n, share in enumerate(shares)]
         yield from _batch(history, troubles, tasks)
     yield 30.0  # markers are under way
     yield from _settled(history)
@@ -137,4 +193,44 @@ def _settled(history: KafkaHistory) -> Script:
 
 def run_range_tasks(seed: int) -> KafkaHistory:
     """Run the history of a seed."""
-    return run_kafka_history(_ranges, seed)
+    return run_kafka_history(partial(_ranges, _by_ranges), seed)
+
+
+def run_range_tasks_on_clusters(seed: int) -> KafkaHistory:
+    """Run the history of a seed with output on other clusters."""
+    return run_kafka_history(partial(_ranges, _by_ranges), seed, ClustersHistory)
+
+
+def run_range_tasks_by_the_clock(seed: int) -> KafkaHistory:
+    """Run the history of a seed with routes that read `now()`, to several clusters."""
+    return run_kafka_history(partial(_ranges, _by_ranges), seed, MomentsHistory)
+
+
+def run_row_tasks(seed: int) -> KafkaHistory:
+    """Run the history of a seed with tasks that are given rows."""
+    return run_kafka_history(partial(_ranges, _by_rows), seed)
+
+
+def run_row_tasks_on_clusters(seed: int) -> KafkaHistory:
+    """Run the history of a seed with tasks that are given rows, and output on other clusters."""
+    return run_kafka_history(partial(_ranges, _by_rows), seed, ClustersHistory)
+
+
+def run_range_tasks_to_pulsar(seed: int) -> KafkaHistory:
+    """Run the history of a seed with output on Pulsar."""
+    return run_kafka_history(partial(_ranges, _by_ranges), seed, PulsarTasksHistory)
+
+
+def run_range_tasks_to_both(seed: int) -> KafkaHistory:
+    """Run the history of a seed with output on Kafka and Pulsar."""
+    return run_kafka_history(partial(_ranges, _by_ranges), seed, PulsarFanOutTasksHistory)
+
+
+def run_row_tasks_to_pulsar(seed: int) -> KafkaHistory:
+    """Run the history of a seed with tasks that are given rows, and output on Pulsar."""
+    return run_kafka_history(partial(_ranges, _by_rows), seed, PulsarTasksHistory)
+
+
+def run_row_tasks_within_pulsar(seed: int) -> KafkaHistory:
+    """Run the history of a seed with tasks that are given rows of Pulsar, and everything on Pulsar."""
+    return run_kafka_history(partial(_ranges, _by_rows), seed, PulsarToPulsarHistory)

@@ -66,13 +66,23 @@ class Led:
 class Kafka:
     """Brokers by number; the state that all of them share."""
 
-    def __init__(self, world: World, note: Callable[[str, str], None], *, nodes: int, verifies: bool) -> None:
+    def __init__(
+        self,
+        world: World,
+        note: Callable[[str, str], None],
+        *,
+        nodes: int,
+        verifies: bool,
+        host: str = "sim",
+    ) -> None:
         self.world = world
+        self.host = host
+        """What tells the brokers of one cluster from those of another."""
         self.note = note
         self.nodes = range(1, nodes + 1)
         self.verifies = verifies
         """Whether leaders ask the coordinator about new transactions (KIP-890)."""
-        self.links = Links(world, self, note)
+        self.links = Links(world, self, note, host)
         self.partitions: dict[Place, Led] = {}
         self.groups = GroupTable()
         self.transactions = Transactions(world, self.groups, self.send_marker, note)
@@ -274,9 +284,9 @@ class Kafka:
 
     def _metadata(self, node: int, ask: Answer, reply: Reply) -> None:
         topics = ask.array(ask.string)
-        brokers = [struct.pack(">i", each) + _address(each) for each in self.nodes if self.is_up(each)]
+        brokers = [struct.pack(">i", each) + self._address(each) for each in self.nodes if self.is_up(each)]
         out = _NO_THROTTLE + _array([each + CLASSIC.string(None) for each in brokers])
-        out += CLASSIC.string("sim") + struct.pack(">i", 1)
+        out += CLASSIC.string(self.host) + struct.pack(">i", 1)
         reply(out + _array([self._topic(topic) for topic in topics]))
 
     def _topic(self, topic: str) -> bytes:
@@ -292,8 +302,11 @@ class Kafka:
     def _find_coordinator(self, node: int, ask: Answer, reply: Reply) -> None:
         found = self.coordinator
         code = ErrorCode.NONE if found is not None else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        where = struct.pack(">i", found) + _address(found) if found else struct.pack(">ihi", -1, 0, -1)
+        where = struct.pack(">i", found) + self._address(found) if found else struct.pack(">ihi", -1, 0, -1)
         reply(_NO_THROTTLE + struct.pack(">h", code) + CLASSIC.string(None) + where)
+
+    def _address(self, node: int) -> bytes:
+        return CLASSIC.string(self.host) + struct.pack(">i", 9000 + node)
 
     def _coordinated(self, node: int) -> int:
         """Give the code with which a broker refuses that does not coordinate."""
@@ -531,10 +544,6 @@ class Kafka:
             row = struct.pack(">iqi", part, -1 if waits else offset, -1)
             rows.append(row + COMPACT.string(text) + struct.pack(">h", code) + COMPACT.tags)
         return COMPACT.length(len(rows)) + b"".join(rows) + COMPACT.tags
-
-
-def _address(node: int) -> bytes:
-    return CLASSIC.string("sim") + struct.pack(">i", 9000 + node)
 
 
 def _array(rows: list[bytes]) -> bytes:

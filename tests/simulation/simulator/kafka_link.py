@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from penstock.brokers.kafka_raw import connection as connection_module
 from penstock.brokers.kafka_raw import lanes
-from penstock.pipeline.fused import engine, loop
+from penstock.pipeline.fused import engine, loop_run
 from simulator.threads import Program, World
 
 __all__ = ["Link", "Links", "Serves"]
@@ -185,8 +185,9 @@ class _Selector:
 class Links:
     """All connections, and what goes wrong with them: `trouble` is the chance that a message meets it."""
 
-    def __init__(self, world: World, brokers: Serves, note: Callable[[str, str], None]) -> None:
+    def __init__(self, world: World, brokers: Serves, note: Callable[[str, str], None], host: str) -> None:
         self.world = world
+        self.host = host
         self.brokers = brokers
         self.trouble = 0.0
         self._note = note
@@ -224,11 +225,15 @@ class Links:
             link.go_silent()
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Let programs of this process use these connections and the clock of the world."""
+    def installed(self, *others: Links) -> Iterator[None]:
+        """Let programs of this process use these connections and the clock of the world.
+
+        `others` lead to other clusters, which are told apart by their hosts.
+        """
         world = self.world
+        by_host = {each.host: each for each in (self, *others)}
         sockets = SimpleNamespace(
-            create_connection=self.connect,
+            create_connection=lambda address, timeout: by_host[address[0]].connect(address, timeout),
             socket=socket.socket,
             IPPROTO_TCP=socket.IPPROTO_TCP,
             TCP_NODELAY=socket.TCP_NODELAY,
@@ -236,15 +241,15 @@ class Links:
             SO_RCVBUF=socket.SO_RCVBUF,
         )
         polling = SimpleNamespace(PollSelector=lambda: _Selector(world), EVENT_READ=selectors.EVENT_READ)
-        since = loop._Since
+        since = loop_run._Since
         with (
             patch.object(connection_module, "socket", sockets),
             patch.object(lanes, "selectors", polling),
             patch.object(time, "monotonic", world.monotonic),
             patch.object(time, "time_ns", world.time_ns),
             patch.object(time, "sleep", world.sleep),
-            patch.object(loop, "monotonic", world.monotonic),
+            patch.object(loop_run, "monotonic", world.monotonic),
             patch.object(engine, "monotonic", world.monotonic),
-            patch.object(loop, "_Since", lambda start: since(start, began=world.now)),
+            patch.object(loop_run, "_Since", lambda start: since(start, began=world.now)),
         ):
             yield

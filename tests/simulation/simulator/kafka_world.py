@@ -5,23 +5,31 @@ from __future__ import annotations
 import logging
 import random
 import re
+import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 from unittest.mock import patch
 
 from penstock.brokers.kafka_raw.address import Address
 from penstock.brokers.kafka_raw.settings import Settings
+from penstock.pipeline.evaluators.reference.batch_router import Bounds, ReferenceBatchRouter
 from penstock.pipeline.fused import feed, narrowing
+from penstock.pipeline.fused import machine as machine_module
+from penstock.pipeline.fused import outbox as outbox_module
 from penstock.pipeline.fused.machine import Machine
 from penstock.pipeline.fused.outbox import numbered, record_bytes
-from penstock.pipeline.fused.program import program_of
+from penstock.pipeline.fused.program import Program as Compiled
+from penstock.pipeline.fused.program import program_of, reference_program_of
 from penstock.pipeline.fused.work import Work
 from penstock.pipeline.plan.route import RoutePlan
 from penstock.pipeline.plan.sql import parse_sql
-from penstock.pipeline.ports import Target
+from penstock.pipeline.ports import Invoked, Routed, Target
 from penstock.pipeline.stage import Stage, StageRoute
+from penstock.record import KafkaRecord
 from penstock.wire.kafka.batch_body import BatchBody, framed
 from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.kafka.record_batch import RecordBatch
@@ -31,7 +39,15 @@ from simulator.kafka_log import PartitionLog
 from simulator.kafka_transactions import Place, Transaction
 from simulator.threads import Program, World
 
-__all__ = ["KafkaHistory", "Script", "run_kafka_history"]
+__all__ = [
+    "KafkaHistory",
+    "Script",
+    "record_of",
+    "run_kafka_history",
+    "settings_of",
+    "stage_of",
+    "written_by",
+]
 
 Script = Generator[float, None, None]
 IN: Final = "in"
@@ -50,23 +66,40 @@ _HEADERS: Final = (
     ("ce_type", b"a"),
     ("content-type", b"application/json"),
 )
-_VALUE: Final = re.compile(rb'\{"n":"(\d+)-(\d+)"\}')
-_LETTER: Final = re.compile(rb"in/(\d+)/(\d+)")
+VALUE: Final = re.compile(rb'\{"n":"(\d+)-(\d+)"\}')
+LETTER: Final = re.compile(rb"in/(\d+)/(\d+)")
 """The subject of a dead letter: partition and offset."""
 _CODES: Final = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.MESSAGE_TOO_LARGE)
 Name = tuple[int, int]
 """A record: its partition and its number there."""
 
 
-def _stage() -> Stage:
+def stage_of(targets: Sequence[Target], dead: Target) -> Stage:
+    """Give a stage of one route that passes everything on."""
     plan = RoutePlan(name="all", where=parse_sql("type = 'a'"))
-    dead = Target(topic="dead")
-    route = StageRoute(plan=plan, targets=(Target(topic=OUT),), dead=dead)
+    route = StageRoute(plan=plan, targets=tuple(targets), dead=dead)
     return Stage(pipeline="p", routes=(route,), dead=dead, unknown=(dead,))
 
 
-_STAGE: Final = _stage()
+_STAGE: Final = stage_of([Target(topic=OUT)], Target(topic="dead"))
 _PROGRAM: Final = program_of(_STAGE)
+_BOUNDS: Final = Bounds(held_records=6, flush_records=4, flush_seconds=20.0, step_records=2)
+
+
+@dataclass
+class Function:
+    """Passes events on; some of its first calls take longer than a transaction may last."""
+
+    delays: list[float]
+
+    def __call__(self, events: Sequence[Routed]) -> list[Invoked]:
+        time.sleep(self.delays.pop() if self.delays else 0.01)
+        return [Invoked(events=(each.event,)) for each in events]
+
+
+def settings_of(kafka: Kafka, name: str) -> Settings:
+    """Give how a program reaches a cluster."""
+    return Settings(bootstrap=tuple(Address(kafka.host, 9000 + node) for node in kafka.nodes), client_id=name)
 
 
 class Beside:
@@ -78,6 +111,11 @@ class Beside:
 class KafkaHistory:
     """One seed."""
 
+    quiet = 45.0
+    """Seconds without faults after which everything has settled: a connection is silent for 30 at most."""
+    patience = 360.0
+    """Seconds within which a loop ends that is asked to, or has come to the end, slow calls included."""
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.lines: list[str] = []
@@ -87,6 +125,8 @@ class KafkaHistory:
         self.kafka = Kafka(
             self.world, self.note, nodes=self.random.choice((1, 2, 3)), verifies=self.random.random() < 0.5
         )
+        self.kafkas = [self.kafka]
+        """All clusters, the one that is read first."""
         self.kafka.fetch_bytes = self.random.choice((200, 1 << 20))
         self.partitions = self.random.choice((1, 2))
         self.kafka.create(IN, self.partitions)
@@ -97,6 +137,10 @@ class KafkaHistory:
         self.refused_share = self._chance.choice((0.0, 0.0, 0.02, 0.3))
         self._code = self._chance.choice(_CODES)
         self._are_named = self._chance.random() < 0.5
+        # Of its own, too.
+        chance = random.Random(f"evaluator of {seed}")
+        self.has_kernel = chance.random() < 0.6
+        self.function = Function([70.0, 1.0, 70.0, 70.0]) if chance.random() < 0.5 else None
         self.kafka.refuses = self._refuses
         self.refused: set[Name] = set()
         """The records that the output refuses."""
@@ -108,6 +152,11 @@ class KafkaHistory:
         self._numbers: Counter[int] = Counter()
         self._sequences: Counter[int] = Counter()
         self._undecided: set[int] = set()
+
+    @property
+    def owners(self) -> list[str]:
+        """Who took the transactional id that decides, in their order."""
+        return self.kafka.owners
 
     def note(self, who: str, what: str) -> None:
         """Write down what happens."""
@@ -122,16 +171,45 @@ class KafkaHistory:
 
     def work(self, name: str) -> Work:
         """Give what a program is told; brokers hear its name."""
+        stage, program = self.evaluated(_STAGE, _PROGRAM)
         return Work(
-            program=_PROGRAM,
-            stage=_STAGE,
-            settings=Settings(
-                bootstrap=tuple(Address("sim", 9000 + node) for node in self.kafka.nodes), client_id=name
-            ),
+            program=program,
+            stage=stage,
+            settings=settings_of(self.kafka, name),
             topic=IN,
             group=GROUP,
             exactly_once=self.exactly_once,
         )
+
+    def evaluated(self, stage: Stage, program: Compiled) -> tuple[Stage, Compiled]:
+        """Give a stage and its program for the evaluator of this history."""
+        if self.has_kernel:
+            return stage, program
+        routes = tuple(replace(each, invoker=self.function) for each in stage.routes)
+        stage = replace(stage, routes=routes)
+        return stage, reference_program_of(stage)
+
+    def excuses(self, program: Program) -> bool:
+        """Say whether a loop may end with an error of its own."""
+        return False
+
+    @property
+    def troubles(self) -> tuple[Callable[[], None], ...]:
+        """What else may go wrong than what does with Kafka."""
+        return ()
+
+    def mend(self) -> None:
+        """Let everything work again."""
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Let programs reach what is simulated."""
+        with self.kafka.links.installed(*(each.links for each in self.kafkas[1:])):
+            yield
+
+    def restore(self, digest: str, kept: bytes) -> Work | None:
+        """Give the work of an earlier plan to a loop that asks for it."""
+        return None
 
     def play(self, script: Script) -> None:
         """Run a script: what it yields is how long it waits."""
@@ -185,7 +263,7 @@ class KafkaHistory:
         self._numbers[part] += count
         self.refused |= {name for name in names if self._chance.random() < self.refused_share}
         rows = [
-            numbered(record_bytes(_key(name), b'{"n":"%d-%d"}' % name, _HEADERS), n)
+            numbered(record_bytes(_key(name), _value(name) + self.padding(name), _HEADERS), n)
             for n, name in enumerate(names)
         ]
         body = BatchBody(b"".join(rows), count, 1000, 1000)
@@ -205,24 +283,32 @@ class KafkaHistory:
         mark = partial(self.kafka.send_marker, (IN, part), _SOURCE, 0, committed, done)
         self.world.after(self.random.choice((0.01, 1.0, 5.0)), mark)
 
+    def offset_of(self, at: int, first: int) -> int:
+        """Give the offset of the record at a place in the log, as a task with rows from `first` on has it."""
+        return at
+
+    def padding(self, name: Name) -> bytes:
+        """Give what stands behind the value of a record."""
+        return b""
+
     def _refuses(self, topic: str, data: bytes) -> tuple[int, tuple[int, ...]] | None:
         """Refuse a batch of the output for the sake of records; which ones is told or not."""
-        names = [(int(part), int(number)) for part, number in _VALUE.findall(data)] if topic == OUT else []
+        names = [(int(part), int(number)) for part, number in VALUE.findall(data)] if topic == OUT else []
         found = tuple(at for at, name in enumerate(names) if name in self.refused)
         return (self._code, found if self._are_named else ()) if found else None
 
     # Laws
 
     @property
-    def letters(self) -> PartitionLog:
+    def letters(self) -> PartitionLog | None:
         """The partition of the dead letters."""
         return self.kafka.partitions["dead", 0].log
 
-    def _named(self, log: PartitionLog, batches: Iterable[RecordBatch]) -> list[Name]:
+    def named(self, log: PartitionLog, batches: Iterable[RecordBatch]) -> list[Name]:
         """Name the records that batches are made of."""
         if log is not self.letters:
             return list(_names(batches))
-        places = [found for batch in batches for found in _LETTER.findall(batch.data)]
+        places = [found for batch in batches for found in LETTER.findall(batch.data)]
         return [self.expected[int(part)].get(int(offset), (-1, -1)) for part, offset in places]
 
     @property
@@ -230,16 +316,18 @@ class KafkaHistory:
         """The partitions of the output."""
         return [led.log for (topic, _), led in sorted(self.kafka.partitions.items()) if topic == OUT]
 
+    @property
+    def _written(self) -> list[PartitionLog]:
+        letters = self.letters
+        return self.outputs if letters is None else [*self.outputs, letters]
+
     def _on_decided(self, which: Transaction, committed: bool) -> None:
         """Look at a transaction when it is decided: its output is complete, and new."""
         if not committed:
             return
         found: list[Name] = []
-        for log in (*self.outputs, self.letters):
-            known = log.producers.get(which.producer_id)
-            if known is not None and known.open_at is not None:
-                own = [batch for batch in log.stored() if batch.producer_id == which.producer_id]
-                found += self._named(log, [each for each in own if each.base_offset >= known.open_at])
+        for log in self._written:
+            found += self.named(log, written_by(which, log))
         self._delivered.update(found)
         twice = [name for name in found if self._delivered[name] > 1]
         self.check(not twice, f"{twice} are committed twice")
@@ -249,8 +337,7 @@ class KafkaHistory:
 
     def _on_commit(self, group: str, offsets: dict[Place, tuple[int, str]]) -> None:
         """Look at offsets that are committed outside of a transaction."""
-        logs = (*self.outputs, self.letters)
-        self._check_marks(offsets, {name for log in logs for name in self._named(log, log.stored())})
+        self._check_marks(offsets, {name for log in self._written for name in self.named(log, log.stored())})
 
     def _check_marks(self, offsets: dict[Place, tuple[int, str]], there: set[Name]) -> None:
         for (_, part), (offset, _) in offsets.items():
@@ -263,14 +350,14 @@ class KafkaHistory:
         """Look at everything, when nothing is under way any more."""
         wanted = [name for part in sorted(self.expected) for _, name in sorted(self.expected[part].items())]
         seen: Counter[Name] = Counter()
-        for log in (*self.outputs, self.letters):
+        for log in self._written:
             stable = log.last_stable
             self.check(stable == log.end, f"{log} ends at {log.end}, and can be read to {stable}")
-            found = self._named(log, log.committed())
+            found = self.named(log, log.committed())
             seen.update(found)
             wrong = sorted({name for name in found if (name in self.refused) != (log is self.letters)})
             self.check(not wrong, f"{wrong} are in {log}")
-            self._check_order(log, found, wanted)
+            self.check_order(log, found, wanted)
         missing = [name for name in wanted if not seen[name]]
         self.check(not missing, f"{missing} are not there")
         foreign = sorted(set(seen) - set(wanted))
@@ -278,7 +365,7 @@ class KafkaHistory:
         twice = sorted(name for name, count in seen.items() if count > 1)
         self.check(not self.exactly_once or not twice, f"{twice} are there twice")
 
-    def _check_order(self, log: PartitionLog, found: list[Name], wanted: list[Name]) -> None:
+    def check_order(self, log: object, found: list[Name], wanted: list[Name]) -> None:
         """Each record comes behind the one that was before it; repeats begin anew somewhere before."""
         inside = set(found)
         for part in range(self.partitions):
@@ -297,26 +384,59 @@ class KafkaHistory:
             self.check(offset > max(records, default=-2), f"the mark of {part} is {offset} at the end")
 
 
+def written_by(which: Transaction, log: PartitionLog) -> list[RecordBatch]:
+    """Give what an open transaction has written to a partition."""
+    known = log.producers.get(which.producer_id)
+    if known is None or known.open_at is None:
+        return []
+    own = (batch for batch in log.stored() if batch.producer_id == which.producer_id)
+    return [each for each in own if each.base_offset >= known.open_at]
+
+
+def record_of(partition: int, offset: int, name: Name, padding: bytes = b"") -> KafkaRecord:
+    """Give a record as who has read it knows it."""
+    return KafkaRecord(
+        key=_key(name),
+        value=_value(name) + padding,
+        headers=_HEADERS,
+        timestamp=1000,
+        topic=IN,
+        partition=partition,
+        offset=offset,
+    )
+
+
 def _key(name: Name) -> bytes:
     return b"k%d" % (name[1] % 5)
 
 
+def _value(name: Name) -> bytes:
+    return b'{"n":"%d-%d"}' % name
+
+
 def _names(batches: Iterable[RecordBatch]) -> Iterator[Name]:
     for batch in batches:
-        for part, number in _VALUE.findall(batch.data):
+        for part, number in VALUE.findall(batch.data):
             yield int(part), int(number)
 
 
-def run_kafka_history(main: Callable[[KafkaHistory], Script], seed: int) -> KafkaHistory:
+def run_kafka_history(
+    main: Callable[[KafkaHistory], Script],
+    seed: int,
+    kind: Callable[[int], KafkaHistory] = KafkaHistory,
+) -> KafkaHistory:
     """Run one history; Broken with its lines if it breaks a law."""
     logging.getLogger("penstock").setLevel(logging.CRITICAL + 1)
     random.seed(seed)
-    history = KafkaHistory(seed)
+    history = kind(seed)
     machine = partial(Machine, batch_bytes=_HELD)
+    router = partial(ReferenceBatchRouter, batch_bytes=_HELD, bounds=_BOUNDS)
     try:
         with (
-            history.kafka.links.installed(),
-            patch.object(feed, "Machine", machine),
+            history.installed(),
+            patch.object(machine_module, "Machine", machine),
+            patch.object(feed, "ReferenceBatchRouter", router),
+            patch.object(outbox_module, "BATCH_BYTES", _HELD),
             patch.object(narrowing, "_RECORDS", 4),
             patch.object(narrowing, "BATCH_BYTES", _HELD),
         ):

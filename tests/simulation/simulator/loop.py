@@ -104,6 +104,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Say whether a node was stopped."""
         return node in self._stopped
 
+    def is_asleep(self, node: str) -> bool:
+        """Say whether a node does nothing for a while."""
+        return False
+
     def stop_node(self, node: str) -> None:
         """Let nothing of a node run any more, as if its process was killed now."""
         self._stopped.add(node)

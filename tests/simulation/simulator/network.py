@@ -68,6 +68,11 @@ class Link(asyncio.Transport):
         self._arrivals = {True: 0.0, False: 0.0}
         self._under_way: dict[bool, list[asyncio.TimerHandle]] = {True: [], False: []}
 
+    @property
+    def hears(self) -> bool:
+        """Whether the client would answer now."""
+        return self.is_open and not self._silent and not self._loop.is_asleep(self.node)
+
     # The client's end
 
     def write(self, data: Any) -> None:
@@ -101,6 +106,13 @@ class Link(asyncio.Transport):
     def close_from_server(self) -> None:
         """Close as a server does: what it has written before still arrives."""
         self.cut(lose=False)
+
+    def give_up(self) -> None:
+        """Close as a server does that hears nothing of its client, who may not hear of it either."""
+        if self._silent:
+            self._server_lost()
+        else:
+            self.close_from_server()
 
     # Faults
 

@@ -23,6 +23,7 @@ from penstock.wire.pulsar.pulsar_pb2 import (
     CommandProducerSuccess,
     CommandSendError,
     CommandSendReceipt,
+    CommandSubscribe,
     CommandSuccess,
     ProducerAccessMode,
     ServerError,
@@ -54,6 +55,12 @@ class Pulsar:
         """Seconds that storing an entry may take beyond the ordinary."""
         self.admin_failures = 0.0
         """The share of admin calls that fail, before or after their effect."""
+        self.max_message = MAX_MESSAGE
+        self.liveness_seconds: float | None = None
+        """How long who holds a name that another one asks for may be silent; None: nobody looks."""
+        self.lingering = 0.0
+        """Seconds for which a topic may tell ids whose entries it failed to store."""
+        self.on_stored: Callable[[Topic, Stored], None] = lambda topic, entry: None
         self._ledgers = 10
         self._names = 0
         for broker in brokers:
@@ -93,9 +100,20 @@ class Pulsar:
         self.partitions[name] = partitions
         names = [f"{name}-partition-{number}" for number in range(partitions)] if partitions else [name]
         for each in names:
-            topic = Topic(self, each, roll_after=self.random.choice((4, 20, 1000)))
-            self.topics[each] = topic
-            topic.load(self.random.choice(self._alive()))
+            self._create(each)
+
+    def _create(self, name: str) -> None:
+        topic = Topic(self, name, roll_after=self.random.choice((4, 20, 1000)))
+        self.topics[name] = topic
+        alive = self._alive()
+        if alive:
+            topic.load(self.random.choice(alive))
+
+    def grow(self, name: str) -> int:
+        """Add a partition to a topic that has some; give how many there are."""
+        self._create(f"{name}-partition-{self.partitions[name]}")
+        self.partitions[name] += 1
+        return self.partitions[name]
 
     def _alive(self) -> list[str]:
         return [broker for broker in self.brokers if self.network.servers[broker] is not None]
@@ -169,6 +187,19 @@ class Session:
             handler = _HANDLERS.get(command.type)
             if handler is not None:
                 handler(self, command.body, frame)
+
+    def look_alive(self) -> None:
+        """Close the connection if the client does not answer for a while."""
+        seconds = self.pulsar.liveness_seconds
+        if seconds is None or self.link.hears:
+            return
+
+        def look() -> None:
+            if not self.is_gone and not self.link.hears:
+                self.link.give_up()
+                self.on_closed()
+
+        self.pulsar.loop.call_later(seconds, look, context=self.pulsar.context)
 
     def on_closed(self) -> None:
         """Hear that the client is gone: its producers and consumers go too."""
@@ -261,7 +292,7 @@ class Session:
     # What the client asks
 
     def _connect(self, _: Any, __: memoryview) -> None:
-        self._write(CommandConnected(server_version="simulated", max_message_size=MAX_MESSAGE))
+        self._write(CommandConnected(server_version="simulated", max_message_size=self.pulsar.max_message))
 
     def _ping(self, _: Any, __: memoryview) -> None:
         self._write(CommandPong())
@@ -346,7 +377,8 @@ class Session:
             topic = self.pulsar.served(body.topic, self.broker)
             consumer = Consuming(self, body.consumer_id, MessageId(-1, -1), compacted=body.read_compacted)
             if body.durable:
-                join(topic, consumer, body.subscription)
+                alone = body.sub_type != CommandSubscribe.FAILOVER
+                join(topic, consumer, body.subscription, alone=alone)
             else:
                 consumer.next = topic.begin_at(from_wire(body.start_message_id))
             topic.consumers.append(consumer)

@@ -191,6 +191,7 @@ def _no_policy(*_: Any) -> _Result:
 _CALLS: Final[list[tuple[str, Callable[..., _Result]]]] = [
     (r"GET internalStats", _internal_stats),
     (r"GET stats", _stats),
+    (r"GET internal-info", lambda *_: (200, {}, {})),
     (r"GET (compactionThreshold|retention|maxMessageSize)", _no_policy),
     (r"GET ledger/(-?\d+)/entry/(-?\d+)", _entry),
     (r"GET messageid/(\d+)", _by_time),

@@ -67,12 +67,12 @@ class Cursor:
         return {"markDeletePosition": mark, "cursorLedger": 1, "cursorLedgerLastEntry": self.version}
 
 
-def join(topic: Topic, consumer: Consuming, name: str) -> None:
-    """Attach a consumer to a subscription, alone."""
+def join(topic: Topic, consumer: Consuming, name: str, *, alone: bool = True) -> None:
+    """Attach a consumer to a subscription, alone or, for failover, beside others; those ask for nothing."""
     if name not in topic.cursors:
         raise Refused(ServerError.SUBSCRIPTION_NOT_FOUND, f"there is no subscription {name}")
     cursor = topic.cursors[name]
-    if any(each.cursor is cursor for each in topic.consumers):
+    if alone and any(each.cursor is cursor for each in topic.consumers):
         raise Refused(ServerError.CONSUMER_BUSY, f"{name} has a consumer")
     consumer.cursor, consumer.next = cursor, cursor.next
 

@@ -7,7 +7,7 @@ counts by the former, readers are given the latter; of the rest a first part sur
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,6 +114,16 @@ class Topic:
     """Of the next message."""
     refusing: dict[int, int] = field(default_factory=dict)
     """How many of the next entries are refused, and with which code."""
+    on_pushed: Callable[[], None] | None = None
+    """Called once, when the next entry has been begun."""
+    _is_fenced: bool = False
+    """Whether it failed to store, and takes nothing for a while."""
+    _forgotten: dict[str, int] = field(default_factory=dict)
+    """Of names that the broker has forgotten, how many entries there were then."""
+    _left: dict[str, float] = field(default_factory=dict)
+    """When producers have gone."""
+    _users: dict[str, set[str]] = field(default_factory=dict)
+    """The nodes that have had a name."""
     _pushed: dict[str, int] = field(default_factory=dict)
     _persisted: dict[str, int] = field(default_factory=dict)
     _queue: deque[_Pending] = field(default_factory=deque)
@@ -126,9 +136,12 @@ class Topic:
         """Serve the topic: a new ledger, and of deduplication what the log says."""
         self.owner = broker
         self._load += 1
+        self._is_fenced = False
         self._roll()
         self._persisted.clear()
-        for entry in self.everything:
+        for number, entry in enumerate(self.everything):
+            if number < self._forgotten.get(entry.producer, 0):
+                continue
             known = self._persisted.get(entry.producer, -1)
             self._persisted[entry.producer] = max(known, entry.last)
         self._pushed = dict(self._persisted)
@@ -145,6 +158,7 @@ class Topic:
         producers, consumers = list(self.producers.values()), self.consumers
         self.producers, self.consumers = {}, []
         for producer in producers:
+            self._left[producer.name] = self.pulsar.loop.time()
             producer.session.close_producer(producer.producer_id)
         for consumer in consumers:
             consumer.session.close_consumer(consumer.consumer_id)
@@ -158,7 +172,35 @@ class Topic:
             if producer is not None and self.producers.get(producer.name) is producer:
                 producer.session.send_error(producer.producer_id, pending.last, ServerError.PERSISTENCE_ERROR)
         self._queue.clear()
-        self.pulsar.move(self)
+        if self.pulsar.lingering and self.pulsar.random.random() < 0.8:
+            self._disconnect()
+            self._is_fenced = True
+            delay = self.pulsar.random.uniform(0, self.pulsar.lingering)
+            self.pulsar.loop.call_later(delay, self._take_back, self._load, context=self.pulsar.context)
+        else:
+            self.pulsar.move(self)
+
+    def _disconnect(self) -> None:
+        """Let all producers go, as a broker does when it failed to store."""
+        for producer in list(self.producers.values()):
+            self.detach(producer)
+            producer.session.close_producer(producer.producer_id)
+
+    def _take_back(self, load: int) -> None:
+        """Tell no more of ids that were pushed and not stored, and store again."""
+        if load == self._load:
+            self._pushed = dict(self._persisted)
+            self._is_fenced = False
+
+    def forget_names(self, is_over: Callable[[float, set[str]], bool]) -> int:
+        """Forget producers by when they have gone, and who they were; give how many."""
+        gone = [name for name in self._pushed if name not in self.producers]
+        gone = [name for name in gone if is_over(self._left.get(name, 0.0), self._users.get(name, set()))]
+        for name in gone:
+            del self._pushed[name]
+            self._persisted.pop(name, None)
+            self._forgotten[name] = len(self.everything)
+        return len(gone)
 
     def _roll(self) -> None:
         self.ledgers[self.pulsar.new_ledger()] = []
@@ -187,6 +229,7 @@ class Topic:
         if former is not None:
             ours = former.session is producer.session and former.producer_id == producer.producer_id
             if not ours or former.epoch >= producer.epoch:
+                former.session.look_alive()
                 raise Refused(ServerError.PRODUCER_BUSY, f"{producer.name} is already connected")
             del self.producers[producer.name]
         if producer.exclusive:
@@ -194,6 +237,7 @@ class Topic:
         elif any(each.exclusive for each in self.producers.values()):
             raise Refused(ServerError.PRODUCER_BUSY, "the topic has an exclusive producer")
         self.producers[producer.name] = producer
+        self._users.setdefault(producer.name, set()).add(producer.session.link.node)
 
     def _take(self, producer: Attached, access: int, topic_epoch: int | None) -> None:
         if topic_epoch is not None and topic_epoch < self.epoch:
@@ -213,6 +257,7 @@ class Topic:
         """Let a producer go; what it has begun to store is stored."""
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
+            self._left[producer.name] = self.pulsar.loop.time()
 
     def last_sequence(self, name: str) -> int:
         """Give the highest sequence that the broker has begun to store."""
@@ -222,6 +267,8 @@ class Topic:
         """Begin to store an entry, or answer at once."""
         if self.producers.get(producer.name) is not producer:
             return
+        if self._is_fenced:
+            return producer.session.send_error(producer.producer_id, last, ServerError.PERSISTENCE_ERROR)
         if first <= self._pushed.get(producer.name, -1):
             if first <= self._persisted.get(producer.name, -1):
                 return producer.session.receipt(producer.producer_id, first, last, NOWHERE)
@@ -239,14 +286,20 @@ class Topic:
         loop = self.pulsar.loop
         self._stored_until = max(self._stored_until, loop.time() + self.pulsar.write_delay())
         loop.call_at(self._stored_until, self._store_head, self._load, context=self.pulsar.context)
+        hook, self.on_pushed = self.on_pushed, None
+        if hook is not None:
+            loop.call_soon(hook, context=self.pulsar.context)
 
-    def write_foreign(self, count: int, messages: int = 1) -> None:
+    def write_foreign(self, count: int, messages: int = 1, publish_time: int = 1) -> None:
         """Store entries of a producer that is not ours."""
         for _ in range(count if self.owner is not None else 0):
             head = SingleMessageMetadata(payload_size=7).SerializeToString()
             payload = (len(head).to_bytes(4, "big") + head + b"foreign") * messages
             metadata = MessageMetadata(
-                producer_name="foreign", sequence_id=0, publish_time=1, num_messages_in_batch=messages
+                producer_name="foreign",
+                sequence_id=0,
+                publish_time=publish_time,
+                num_messages_in_batch=messages,
             ).SerializeToString()
             inner = len(metadata).to_bytes(4, "big") + metadata + payload
             self._append(_Pending(None, 0, 0, messages, _MAGIC + crc32c(inner).to_bytes(4, "big") + inner))
@@ -277,6 +330,7 @@ class Topic:
         stored = self._entry(pending, place)
         self.ledgers[ledger].append(stored)
         self.everything.append(stored)
+        self.pulsar.on_stored(self, stored)
         return place
 
     def _entry(self, pending: _Pending, place: MessageId) -> Stored:

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
-__all__ = ["Flag", "Killed", "Program", "Stuck", "World"]
+__all__ = ["Flag", "Killed", "Listener", "Program", "Stuck", "World"]
 
 _EPOCH: Final = 1_700_000_000.0
 """What the clock of the day shows when a world begins."""
@@ -30,6 +30,19 @@ class Killed(BaseException):
 
 class Stuck(AssertionError):
     """Somebody waits for longer than he may, or does not wait at all."""
+
+
+class Listener(Protocol):
+    """Who runs another part of a process, as an event loop on a thread of its own."""
+
+    def on_kill(self, program: Program) -> None:
+        """The process ends here."""
+
+    def on_suspend(self, program: Program) -> None:
+        """The process does nothing until `on_wake`."""
+
+    def on_wake(self, program: Program) -> None:
+        """The process goes on."""
 
 
 class Program:
@@ -93,17 +106,29 @@ class Program:
 
     def kill(self) -> None:
         """End it where it is."""
-        self.killed = True
+        is_new, self.killed = not self.killed and not self.ended, True
         self._suspended_until = 0.0
+        for each in self._world.listeners if is_new else ():
+            each.on_kill(self)
         self.wake()
 
     def suspend(self, seconds: float) -> None:
         """Let it do nothing for a while, as a machine that sleeps."""
         self._suspended_until = self._world.now + seconds
+        if self._world.listeners:
+            for each in self._world.listeners:
+                each.on_suspend(self)
+            self._world.after(seconds, self._look_awake)
+
+    def _look_awake(self) -> None:
+        if self._suspended_until <= self._world.now and not self.killed:
+            for each in self._world.listeners:
+                each.on_wake(self)
 
     def let_wake(self) -> None:
         """End a suspension."""
         self._suspended_until = 0.0
+        self._look_awake()
         self.wake()
 
     def _resume(self, mine: int) -> None:
@@ -155,6 +180,7 @@ class World:
         self.random = random.Random(seed)
         self.now = 0.0
         self.programs: list[Program] = []
+        self.listeners: list[Listener] = []
         self.turns = 0
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._count = 0
@@ -188,6 +214,11 @@ class World:
         self.programs.append(program)
         program.start()
         return program
+
+    @property
+    def is_in_program(self) -> bool:
+        """Say whether a program calls, and not something that is due."""
+        return self._current is not None
 
     def running(self) -> Program:
         """Give the program that calls."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from simulator.kafka import Kafka
 from simulator.kafka_world import KafkaHistory
 
 __all__ = ["Troubles"]
@@ -14,36 +15,44 @@ class Troubles:
 
     def __init__(self, history: KafkaHistory) -> None:
         self._history = history
-        self._kafka = history.kafka
         self._random = history.random
         self._ended = False
-        self._kafka.links.trouble = self._random.choice((0.0, 0.01, 0.05))
-        self._kafka.refusals = self._random.choice((0.0, 0.02, 0.1))
+        for kafka in history.kafkas:
+            kafka.links.trouble = self._random.choice((0.0, 0.01, 0.05))
+            kafka.refusals = self._random.choice((0.0, 0.02, 0.1))
+
+    @property
+    def _kafka(self) -> Kafka:
+        """One of the clusters; of one nothing is left to chance."""
+        kafkas = self._history.kafkas
+        return kafkas[0] if len(kafkas) == 1 else self._random.choice(kafkas)
 
     @property
     def all(self) -> tuple[Callable[[], None], ...]:
         """Each of them."""
-        return (self.broker, self.leader, self.no_leader, self.coordinator, self.cut, self.silence)
+        kafka = (self.broker, self.leader, self.no_leader, self.coordinator, self.cut, self.silence)
+        return (*kafka, *self._history.troubles)
 
     def broker(self) -> None:
         """A broker dies, and comes back."""
-        node = self._random.choice(self._kafka.nodes)
-        if self._kafka.is_up(node):
-            self._kafka.stop(node)
-            self._history.world.after(
-                self._random.choice((0.5, 5.0, 30.0, 90.0)), lambda: self._kafka.start(node)
-            )
+        kafka = self._kafka
+        node = self._random.choice(kafka.nodes)
+        if kafka.is_up(node):
+            kafka.stop(node)
+            self._history.world.after(self._random.choice((0.5, 5.0, 30.0, 90.0)), lambda: kafka.start(node))
 
     def leader(self) -> None:
         """A partition gets another leader."""
-        place = self._random.choice(sorted(self._kafka.partitions))
+        kafka = self._kafka
+        place = self._random.choice(sorted(kafka.partitions))
         self._history.note("kafka", f"the leader of {place[0]}-{place[1]} moves")
-        self._kafka.move_leader(place)
+        kafka.move_leader(place)
 
     def no_leader(self) -> None:
         """A partition has no leader for a while."""
-        place = self._random.choice(sorted(self._kafka.partitions))
-        self._kafka.take_away(place, self._random.choice((4.0, 30.0, 80.0)))
+        kafka = self._kafka
+        place = self._random.choice(sorted(kafka.partitions))
+        kafka.take_away(place, self._random.choice((4.0, 30.0, 80.0)))
 
     def coordinator(self) -> None:
         """The coordinator is away."""
@@ -66,11 +75,13 @@ class Troubles:
 
     def end(self) -> None:
         """Let everything work again."""
+        self._history.mend()
         if self._ended:
             return
         self._ended = True
         self._history.note("kafka", "no more faults")
-        self._kafka.links.trouble = self._kafka.refusals = 0.0
-        self._kafka.mend()
+        for kafka in self._history.kafkas:
+            kafka.links.trouble = kafka.refusals = 0.0
+            kafka.mend()
         for program in self._history.world.programs:
             program.let_wake()

@@ -13,7 +13,7 @@
 | answer_memory  | where large answers are put: in memory that is used again                       |
 | calls, answer  | the requests in their versions; how an answer is read                           |
 | metadata, topic_config, coordinator | what the cluster says of itself                            |
-| scram, tls     | how we prove who we are, and whom we trust                                      |
+| scram, access_token, tls | how we prove who we are, and whom we trust                            |
 | lanes          | connections of a fetcher or a producer to the leaders                           |
 | fetch_call, fetched, produce_call, partition_queue, identity | what these three are made of      |
 | refusal, retry | error codes as exceptions; which of them pass by                                |

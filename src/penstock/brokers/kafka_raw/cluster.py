@@ -12,6 +12,7 @@ from threading import Event
 from types import TracebackType
 from typing import Self, TypeVar
 
+from penstock.brokers.kafka_raw.access_token import AccessToken, access_token
 from penstock.brokers.kafka_raw.address import Address
 from penstock.brokers.kafka_raw.answer import Answer
 from penstock.brokers.kafka_raw.calls import (
@@ -34,7 +35,7 @@ from penstock.brokers.kafka_raw.metadata import (
 )
 from penstock.brokers.kafka_raw.refusal import refusal
 from penstock.brokers.kafka_raw.retry import is_retriable, retrying
-from penstock.brokers.kafka_raw.settings import Settings
+from penstock.brokers.kafka_raw.settings import OAUTHBEARER, Settings
 from penstock.brokers.kafka_raw.tls import tls_context
 from penstock.brokers.kafka_raw.topic_config import config_request, read_config
 from penstock.brokers.outage import OutageLog
@@ -259,12 +260,16 @@ class Cluster:
         return connection
 
     def _open(self, address: Address) -> Connection:
-        connection = Connection.open(address, self.settings, self._context)
+        token = access_token(self.settings) if self.settings.mechanism == OAUTHBEARER else None
         try:
-            log_in(connection, self.settings)
+            return self._connect(address, token)
         except KafkaRefused as exc:
-            refused = exc.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-            if not (refused and self.settings.proven and self.settings.changes):
+            if exc.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
+                raise
+            if token is not None:
+                # The keys of its issuer may have been changed since: once, another one is fetched.
+                return self._connect(address, access_token(self.settings, refused=token))
+            if not (self.settings.proven and self.settings.changes):
                 raise
             # Broker and file cannot be changed at the same moment: the next attempt reads the file again.
             raise Unreachable(
@@ -273,6 +278,10 @@ class Cluster:
                 why=exc.why,
                 next="write the new password into the file that the context names",
             ) from exc
+
+    def _connect(self, address: Address, token: AccessToken | None) -> Connection:
+        connection = Connection.open(address, self.settings, self._context)
+        log_in(connection, self.settings, token)
         return connection
 
 

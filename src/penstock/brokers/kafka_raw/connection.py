@@ -6,12 +6,13 @@ the broker sends is bounded and checked; after any failure the connection is clo
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple, Self
@@ -62,6 +63,8 @@ class Connection:
         self._memory = AnswerMemory()
         self._login_until: float | None = None
         """When TCP, TLS and the login together must be done; None: they are."""
+        self._renew_at = math.inf
+        self._renew: Callable[[], None] | None = None
         self.closed = False
 
     @classmethod
@@ -84,9 +87,22 @@ class Connection:
         made._login_until = until
         return made
 
+    def logging_in(self) -> None:
+        """Note that a login begins: it has `connect_timeout` as a whole."""
+        self._login_until = time.monotonic() + self._settings.connect_timeout
+
     def logged_in(self) -> None:
         """Note that the login is over: from now on each request has its own time."""
         self._login_until = None
+
+    def renew_after(self, seconds: float, renew: Callable[[], None]) -> None:
+        """Call `renew` before the first request that is sent so many seconds from now."""
+        self._renew_at, self._renew = time.monotonic() + seconds, renew
+
+    @property
+    def renewal_due(self) -> bool:
+        """Whether the session has to be renewed, for which nothing may be under way."""
+        return self._renew is not None and time.monotonic() >= self._renew_at
 
     def _allowed(self, seconds: float) -> float:
         """Give until when something may take so many seconds, or what the login has left."""
@@ -135,6 +151,10 @@ class Connection:
     def send(self, call: Call, body: Sequence[Buffer], *, wait: float = 0.0) -> None:
         """Send a request; `wait` is how long its broker may hold it back on purpose."""
         self._check_version(call)
+        if self.renewal_due and not self._sent:
+            renew, self._renew = self._renew, None
+            assert renew is not None, "a renewal is due"
+            renew()
         if seconds := self.throttled:
             time.sleep(seconds)
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF

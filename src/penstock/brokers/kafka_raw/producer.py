@@ -224,7 +224,9 @@ class Producer:
 
     def _has_room(self, node: int) -> bool:
         lane = self._lanes.get(node)
-        return lane is None or lane.under_way < MOST_UNDER_WAY and not lane.throttled
+        if lane is None or not lane.under_way:
+            return lane is None or not lane.throttled
+        return lane.under_way < MOST_UNDER_WAY and not lane.throttled and not lane.renewal_due
 
     def _send(self, node: int, queues: list[PartitionQueue]) -> None:
         request: _Request = []

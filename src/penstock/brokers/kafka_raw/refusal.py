@@ -77,8 +77,16 @@ def refusal(code: int, what: str, *, where: str | None = None, why: str | None =
     )
 
 
-def login_refusal(code: int, password: str, *, where: str, why: str | None) -> KafkaRefused:
-    """Make the error for a login that was refused; a gateway takes a token as the password."""
+def login_refusal(
+    code: int, password: str, *, where: str, why: str | None, issued: str | None = None
+) -> KafkaRefused:
+    """Make the error for a login that was refused; a gateway takes a token as the password.
+
+    `issued` is the token of OAUTHBEARER, which came from an endpoint.
+    """
+    if code == ErrorCode.SASL_AUTHENTICATION_FAILED and issued is not None:
+        _, since = condition_of_token(issued)
+        return _denial(ErrorCode(code), Condition.WRONG_ISSUER, where, "; ".join(filter(None, (since, why))))
     if code != ErrorCode.SASL_AUTHENTICATION_FAILED or not password.startswith(_TOKEN):
         return refusal(code, "the broker refused our login", where=where, why=why)
     condition, since = condition_of_token(password.removeprefix(_TOKEN))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from penstock.errors import KafkaRefused, PenstockError, Unreachable
+from penstock.errors import KafkaRefused, PenstockError, PulsarRefused, Unreachable
 
 __all__ = ["is_retriable", "pauses", "retrying"]
 
@@ -18,7 +18,9 @@ _LONGEST = 1.0
 
 def is_retriable(error: PenstockError) -> bool:
     """Say whether trying again can help: the broker said so, or did not answer."""
-    return error.retriable if isinstance(error, KafkaRefused) else isinstance(error, Unreachable)
+    if isinstance(error, KafkaRefused | PulsarRefused):
+        return error.retriable
+    return isinstance(error, Unreachable)
 
 
 def pauses(first: float = _FIRST) -> Iterator[float]:

@@ -14,10 +14,11 @@ from penstock.brokers.kafka_raw.address import Address, parse_addresses
 from penstock.config import Revealed
 from penstock.errors import ConfigError
 
-__all__ = ["MECHANISMS", "Settings"]
+__all__ = ["MECHANISMS", "OAUTHBEARER", "Settings"]
 
 _MIB = 1024 * 1024
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 _PROTOCOLS: Final[Mapping[str, bool]] = {
     "PLAINTEXT": False,
     "SSL": True,
@@ -39,7 +40,12 @@ class Settings:
     tls: bool = False
     mechanism: str | None = None
     username: str | None = None
+    """With OAUTHBEARER the id of the client, whose secret is the password."""
     password: str | None = field(default=None, repr=False)
+    token_url: str | None = None
+    """Where OAUTHBEARER gets its tokens."""
+    scope: str | None = None
+    """What an access token shall be good for, as its endpoint calls it."""
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
@@ -86,14 +92,28 @@ def _check(settings: Settings) -> None:
             why=f"it knows {', '.join(MECHANISMS)}",
             next="choose one of them, or another engine",
         )
+    if settings.mechanism == OAUTHBEARER and not _is_url(settings.token_url):
+        raise ConfigError("OAUTHBEARER needs the http(s) address of a token endpoint", next="give token_url")
     if settings.username is None or settings.password is None:
         raise ConfigError(f"{settings.mechanism} needs a username and a password", next="give both")
+
+
+def _is_url(text: str | None) -> bool:
+    return text is not None and text.lower().startswith(("https://", "http://"))
 
 
 def _protocol(value: str) -> tuple[str, object]:
     if value.upper() not in _PROTOCOLS:
         raise ConfigError(f"'{value}' is no security.protocol", next=f"use one of {', '.join(_PROTOCOLS)}")
     return "tls", _PROTOCOLS[value.upper()]
+
+
+def _oauth_method(value: str) -> tuple[str, object]:
+    if value != "oidc":
+        raise ConfigError(
+            f"'{value}' is no way to get tokens that the raw Kafka client knows", next="use oidc"
+        )
+    return "mechanism", OAUTHBEARER
 
 
 def _as(name: str) -> Callable[[str], tuple[str, object]]:
@@ -106,6 +126,11 @@ _OPTIONS: Final[Mapping[str, Callable[[str], tuple[str, object]]]] = {
     "sasl.mechanism": _as("mechanism"),
     "sasl.username": _as("username"),
     "sasl.password": _as("password"),
+    "sasl.oauthbearer.method": _oauth_method,
+    "sasl.oauthbearer.client.id": _as("username"),
+    "sasl.oauthbearer.client.secret": _as("password"),
+    "sasl.oauthbearer.token.endpoint.url": _as("token_url"),
+    "sasl.oauthbearer.scope": _as("scope"),
     "ssl.ca.location": _as("ca_file"),
     "ssl.certificate.location": _as("cert_file"),
     "ssl.key.location": _as("key_file"),

@@ -8,9 +8,10 @@ from penstock.brokers.kafka_raw.fetch_call import Aborted
 from penstock.errors import WireError
 from penstock.wire.kafka.record_batch import HEAD_SIZE, RecordBatch, read_batches
 
-__all__ = ["visible"]
+__all__ = ["ABORT", "COMMIT", "marker_type", "visible"]
 
-_ABORT = 0
+ABORT, COMMIT = 0, 1
+"""Types of the markers that end transactions."""
 
 
 def visible(data: memoryview, aborted: Aborted) -> Iterator[memoryview]:
@@ -37,13 +38,13 @@ def _is_hidden(batch: RecordBatch, waiting: list[tuple[int, int]], open_ids: set
         open_ids.add(waiting.pop()[0])
     if batch.is_control:
         # The marker ends the transaction: the same producer may commit the next one.
-        if batch.producer_id in open_ids and _marker(batch) == _ABORT:
+        if batch.producer_id in open_ids and marker_type(batch) == ABORT:
             open_ids.discard(batch.producer_id)
         return True
     return batch.is_transactional and batch.producer_id in open_ids
 
 
-def _marker(batch: RecordBatch) -> int:
+def marker_type(batch: RecordBatch) -> int:
     """Read the type of a control record, which is the second number of its key: version i16, type i16."""
     view, pos = batch.data, HEAD_SIZE
     # Length, attributes (one byte), timestamp delta, offset delta, length of the key.

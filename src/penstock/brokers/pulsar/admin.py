@@ -35,6 +35,10 @@ _TOPIC_METADATA: Final = "application/vnd.partitioned-topic-metadata+json"
 """The media type with which a topic is created together with its properties."""
 
 
+_NO_TIME: Final = "1970-"
+"""How a time begins that the broker's metadata store does not keep."""
+
+
 class Creation(Enum):
     """What became of the wish for a topic."""
 
@@ -191,6 +195,24 @@ class Admin:
         path = f"{_path(topic)}/{'internalStats' if internal else 'stats'}"
         found = await self._get(path, f"topic {topic}")
         return found if isinstance(found, dict) else {}
+
+    async def created(self, topic: str) -> str | None:
+        """Read when a topic without partitions, or one partition, was created, as the broker writes it.
+
+        None where the broker's metadata store keeps no times.
+        """
+        found = await self._get(f"{_path(topic)}/internal-info", f"topic {topic}")
+        time = found.get("creationDate") if isinstance(found, dict) else None
+        return time if isinstance(time, str) and not time.startswith(_NO_TIME) else None
+
+    async def ledger_ends(self, topic: str) -> Mapping[int, int]:
+        """Read when each ledger of a topic was closed, in milliseconds by the broker.
+
+        That of an open one may be 0, or when it was begun.
+        """
+        found = await self._get(f"{_path(topic)}/internal-info", f"topic {topic}")
+        rows = found.get("ledgers") if isinstance(found, dict) else None
+        return {int(row["ledgerId"]): int(row.get("timestamp") or 0) for row in rows or ()}
 
     # Policies, by their name in the path: retention, compactionThreshold, maxMessageSize, ...
 

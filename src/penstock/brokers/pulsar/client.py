@@ -101,6 +101,10 @@ class PulsarClient:
         """Connect to the service and be greeted, or raise why not."""
         await self._lookup.service()
 
+    async def max_message_bytes(self) -> int:
+        """Ask what the largest message is that the service takes, head and properties included."""
+        return (await self._lookup.service()).max_message_bytes
+
     async def broker_of(self, topic: str) -> Broker:
         """Find the broker that owns a topic."""
         return await self._lookup.broker_of(topic)
@@ -122,17 +126,25 @@ class PulsarClient:
         name: str | None = None,
         access: AccessMode = AccessMode.SHARED,
         avro_schema: str | None = None,
+        owns_name: bool = False,
     ) -> Producer:
         """Open a producer; with WAIT_FOR_EXCLUSIVE that takes until the others are gone.
 
         The broker refuses an Avro schema that does not agree with the topic's, and keeps one that is new.
+        With `owns_name` the producer ends when somebody else has used its name while it was disconnected.
 
         Shared ones, of which a crowd may come at once, take turns: a broker that loads thousands of topics
         at a time answers none of them in time.
         """
         producer_id = next(self._producer_ids)
         producer = Producer(
-            self._cluster, topic, producer_id=producer_id, name=name, access=access, avro_schema=avro_schema
+            self._cluster,
+            topic,
+            producer_id=producer_id,
+            name=name,
+            access=access,
+            avro_schema=avro_schema,
+            owns_name=owns_name,
         )
         if access is not AccessMode.SHARED:
             return await self._open(producer)
@@ -141,7 +153,13 @@ class PulsarClient:
 
     @overload
     async def reader(
-        self, topic: str, *, start: MessageId = ..., read_compacted: bool = ..., read_bytes: int | None = ...
+        self,
+        topic: str,
+        *,
+        start: MessageId = ...,
+        read_compacted: bool = ...,
+        read_bytes: int | None = ...,
+        create: bool = ...,
     ) -> Reader[Delivery]: ...
 
     @overload
@@ -154,6 +172,7 @@ class PulsarClient:
         convert: Callable[[Delivery], T],
         size_of: Callable[[T], int] | None = ...,
         read_bytes: int | None = ...,
+        create: bool = ...,
     ) -> Reader[T]: ...
 
     async def reader(
@@ -165,11 +184,13 @@ class PulsarClient:
         convert: Callable[[Delivery], Any] | None = None,
         size_of: Callable[[Any], int] | None = None,
         read_bytes: int | None = None,
+        create: bool = True,
     ) -> Reader[Any]:
         """Open a reader at an entry; `convert` is called while the entry is in the buffer of the socket.
 
         `read_bytes` is what it asks for ahead, if not what the options say; `size_of` gives the bytes that
-        the result of a conversion takes, else the entry counts as it came.
+        the result of a conversion takes, else the entry counts as it came. `create` lets the broker make a
+        topic that is not there, if it may; without it the reader ends when its topic is deleted.
         """
         return await self._open(
             Reader[Any](
@@ -181,6 +202,7 @@ class PulsarClient:
                 convert=convert,
                 size_of=size_of,
                 read_bytes=read_bytes,
+                create=create,
             )
         )
 
@@ -190,7 +212,9 @@ class PulsarClient:
         It costs a broker a fraction of the same question to its admin API. Some are read at a time.
         """
         async with self._reading:
-            reader = await self.reader(topic, start=place, convert=convert, read_bytes=_ONE_ENTRY)
+            reader = await self.reader(
+                topic, start=place, convert=convert, read_bytes=_ONE_ENTRY, create=False
+            )
             try:
                 return await reader.read()
             finally:
@@ -234,10 +258,31 @@ class PulsarClient:
             )
         )
 
-    async def peeking_consumer(self, topic: str, subscription: str) -> PeekingConsumer:
-        """Open a consumer that says where a subscription stands, and may acknowledge."""
+    async def peeking_consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        kind: SubscriptionType = SubscriptionType.EXCLUSIVE,
+        start: MessageId = EARLIEST,
+        repeats_acknowledgement: bool = False,
+        create: bool = True,
+    ) -> PeekingConsumer:
+        """Open a consumer that says where a subscription stands, and may acknowledge.
+
+        `create` is that of `reader`.
+        """
         return await self._open(
-            PeekingConsumer(self._cluster, topic, ids=self._consumer_ids.__next__, subscription=subscription)
+            PeekingConsumer(
+                self._cluster,
+                topic,
+                ids=self._consumer_ids.__next__,
+                subscription=subscription,
+                kind=kind,
+                start=start,
+                repeats_acknowledgement=repeats_acknowledgement,
+                create=create,
+            )
         )
 
     async def _open(self, session: S) -> S:

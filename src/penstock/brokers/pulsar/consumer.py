@@ -44,13 +44,24 @@ class Consumer(Subscription[T]):
         kind: SubscriptionType = SubscriptionType.EXCLUSIVE,
         start: MessageId = EARLIEST,
         convert: Callable[[Delivery], T] | None = None,
+        repeats_acknowledgement: bool = False,
+        create: bool = True,
     ) -> None:
+        """With `repeats_acknowledgement` the last cumulative one is sent again after each reconnection.
+
+        A broker confirms an acknowledgement before it is stored, and loses it if the topic is unloaded at
+        that moment. Only for subscriptions that nobody else moves: it would undo a seek of an operator.
+        """
         super().__init__(cluster, topic, ids=ids, convert=convert)
         self.subscription = subscription
         self.kind = kind
         self.acknowledged: MessageId | None = None
         """The highest cumulative acknowledgement that the broker has confirmed to us."""
         self._start = start
+        self._create = create
+        self._repeats_acknowledgement = repeats_acknowledgement
+        self._confirmed: Any = None
+        """The last cumulative acknowledgement that was confirmed, as it was sent."""
 
     async def acknowledge_up_to(self, message_id: MessageId, *, batch_size: int = 0) -> None:
         """Acknowledge a message and all before it.
@@ -60,9 +71,10 @@ class Consumer(Subscription[T]):
         """
         index = message_id.batch_index
         words = ack_set(batch_size, range(index + 1)) if 0 <= index < batch_size else []
-        await self._acknowledge(CommandAck.CUMULATIVE, [to_wire(message_id, acked=words)])
+        sent = to_wire(message_id, acked=words)
+        await self._acknowledge(CommandAck.CUMULATIVE, [sent])
         if self.acknowledged is None or message_id > self.acknowledged:
-            self.acknowledged = message_id
+            self.acknowledged, self._confirmed = message_id, sent
 
     async def acknowledge(self, message_id: MessageId, *, batch_size: int = 0) -> None:
         """Acknowledge one entry, or one message of a batch by its index and the size of the batch."""
@@ -96,6 +108,12 @@ class Consumer(Subscription[T]):
             what = f"subscription {self.subscription} of topic {self.topic} took no acknowledgement"
             raise refusal(answer.error, answer.message, what=what)
 
+    def _resume(self) -> None:
+        super()._resume()
+        if self._repeats_acknowledgement and self._confirmed is not None:
+            again = self._acknowledge(CommandAck.CUMULATIVE, [self._confirmed])
+            self._tasks.start(again, name=f"acknowledgement of {self.subscription} on {self.topic}")
+
     def _command(self, consumer_id: int) -> Any:
         earliest = self._start == EARLIEST
         return CommandSubscribe(
@@ -105,6 +123,7 @@ class Consumer(Subscription[T]):
             consumer_id=consumer_id,
             request_id=0,
             durable=True,
+            force_topic_creation=self._create,
             initial_position=CommandSubscribe.EARLIEST if earliest else CommandSubscribe.LATEST,
         )
 

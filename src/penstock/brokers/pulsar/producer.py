@@ -58,7 +58,9 @@ class Producer(Session):
         name: str | None = None,
         access: AccessMode = AccessMode.SHARED,
         avro_schema: str | None = None,
+        owns_name: bool = False,
     ) -> None:
+        """With `owns_name` it ends when somebody else has written under its name while it was away."""
         super().__init__(cluster, topic)
         self.producer_id = producer_id
         self.name = name or ""
@@ -71,6 +73,7 @@ class Producer(Session):
         """The highest sequence id that the broker had under our name when we opened; -1 if none."""
         self.on_failure: Callable[[PenstockError], None] | None = None
         """Told why the producer ended for good, as when another took the topic."""
+        self._owns_name = owns_name
         self._avro_schema = avro_schema
         self._schema_version = b""
         """The broker's name of our schema; empty without one."""
@@ -120,14 +123,15 @@ class Producer(Session):
         publish_time: int,
         sequence_id: int | None = None,
         last_sequence_id: int | None = None,
+        compression: int = -1,
+        uncompressed_size: int = -1,
     ) -> asyncio.Future[Receipt] | None:
         """Send as `send` does, or give None if that would have to wait."""
         self._check()
         if self._turn.locked() or not self._window.has_room(end - start + _HEAD_BYTES):
             return None
-        return self._send(
-            buffer, start, end, num_messages, publish_time, sequence_id, last_sequence_id, -1, -1
-        )
+        said = (num_messages, publish_time, sequence_id, last_sequence_id, compression, uncompressed_size)
+        return self._send(buffer, start, end, *said)
 
     async def room(self, size: int) -> None:
         """Wait until a payload of so many bytes may be sent, for who has to look again before he sends.
@@ -333,6 +337,29 @@ class Producer(Session):
             self._encoded_name = as_array(self.name.encode())
             self.last_sequence_id = answer.last_sequence_id
             self._next_sequence_id = answer.last_sequence_id + 1
+        elif self._owns_name:
+            self._refuse_other_user(answer.last_sequence_id)
+
+    def _refuse_other_user(self, last: int) -> None:
+        """Raise PulsarRefused if the broker's last id of our name ends no entry of ours.
+
+        Somebody else has written under the name, up to the middle of what is pending here or behind it. A
+        broker would drop the entry around that id and store those behind it: what the other one has not
+        written of the first would be missing, and hidden by the ids of the others.
+        """
+        pending = self._window.all()
+        if pending:
+            is_own = last < pending[0].sequence_id or any(last == each.last_sequence_id for each in pending)
+        else:
+            is_own = last < self._next_sequence_id
+        if not is_own:
+            raise PulsarRefused(
+                f"another producer has written to {self.topic} under the name of this one",
+                server_error=ServerError.PRODUCER_FENCED,
+                retriable=False,
+                why=f"The broker has sequence id {last} of {self.name}, which was not sent from here.",
+                next="let one job write at a time; what is missing is written by the next run",
+            )
 
     async def _hear_out(self, connection: Connection) -> None:
         """Wait for the receipts that were on their way when the former producer ended."""

@@ -36,8 +36,10 @@ class Reader(Subscription[T]):
         convert: Callable[[Delivery], T] | None = None,
         size_of: Callable[[T], int] | None = None,
         read_bytes: int | None = None,
+        create: bool = True,
     ) -> None:
         super().__init__(cluster, topic, ids=ids, convert=convert, size_of=size_of, read_bytes=read_bytes)
+        self._create = create
         self._start = _at(start)
         self._read_compacted = read_compacted
         self._name = f"penstock-{secrets.token_hex(8)}"
@@ -114,6 +116,7 @@ class Reader(Subscription[T]):
             request_id=0,
             durable=False,
             read_compacted=self._read_compacted,
+            force_topic_creation=self._create,
             start_message_id=to_wire(self._start if self.received is None else _behind(self.received)),
         )
 

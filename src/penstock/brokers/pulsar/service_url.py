@@ -12,6 +12,7 @@ from penstock.errors import ConfigError
 
 __all__ = ["Broker", "Host", "ServiceUrl"]
 
+_ADMIN_PORTS: Final = {False: ("http", 8080), True: ("https", 8443)}
 _DEFAULT_PORTS: Final[Mapping[str, int]] = {"pulsar": 6650, "pulsar+ssl": 6651}
 
 
@@ -47,6 +48,16 @@ class ServiceUrl:
 
     tls: bool
     hosts: tuple[Host, ...]
+
+    @property
+    def usual_admin(self) -> str:
+        """The admin address that a broker at the first host usually has.
+
+        >>> ServiceUrl.parse("pulsar://a:6650,b:6650").usual_admin
+        'http://a:8080'
+        """
+        scheme, port = _ADMIN_PORTS[self.tls]
+        return f"{scheme}://{Host(self.hosts[0].name, port)}"
 
     @classmethod
     def parse(cls, text: str) -> Self:

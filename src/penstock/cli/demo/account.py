@@ -1,17 +1,21 @@
-"""Whether every order is where it belongs: topics read back by a plain client, counted by id.
+"""Whether every order is where it belongs, once: topics read back by plain clients, counted by id.
 
-What the job says of itself is not asked.
+What the job says of itself is not asked. Kafka's topics are read by librdkafka, Pulsar's by Pulsar's own
+client; times are those at which a broker appended a record, and at which an entry was sent to Pulsar.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import quantiles
+from typing import Any
 
-from penstock.brokers.kafka_records import scan
-from penstock.cli.demo.orders import Fate, Order, number_of, number_of_id
+import orjson
+
+from penstock.brokers.kafka_records import scan_messages
+from penstock.cli.demo.orders import Fate, fate_of, number_of, number_of_id
 from penstock.cli.demo.shipments import Found
 from penstock.errors import EventError
 from penstock.events.bindings.kafka import KafkaBinding
@@ -34,14 +38,16 @@ class Channel:
     unexpected: int
     """Orders that belong elsewhere, and records that are no orders."""
     duplicates: int
+    rate: float | None = None
+    """Records a second, from the first order to the last record here."""
     p50: float | None = None
     """Milliseconds from the order's record to this one."""
     p99: float | None = None
 
     @property
     def right(self) -> bool:
-        """Whether exactly what belongs here is here; at least once, so a duplicate is told and allowed."""
-        return not self.missing and not self.unexpected
+        """Whether exactly what belongs here is here, once."""
+        return not self.missing and not self.unexpected and not self.duplicates
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,61 +62,50 @@ class Account:
         return all(channel.right for channel in self.channels)
 
 
-_Number = Callable[[KafkaRecord], int | None]
+_Number = Callable[[Any], int | None]
 
 
 def account(
-    options: Mapping[str, str], sent: Sequence[Order], topics: Mapping[str, str], shipped: Iterable[Found]
+    options: Mapping[str, str], count: int, topics: Mapping[str, str], shipped: Iterable[Found]
 ) -> Account:
     """Read the topics of the shop back; `topics` are those of the channels placed, large, dead and small.
 
     The small orders are on Pulsar; `shipped` is what was found there.
     """
-    began: dict[int, int] = {}
-
-    def placed(record: KafkaRecord) -> int | None:
-        number = number_of(record.headers)
-        if number is not None and record.timestamp is not None:
-            began[number] = record.timestamp
-        return number
-
-    rows: tuple[tuple[str, Fate | None, _Number], ...] = (
-        ("placed", None, placed),
-        ("large", Fate.LARGE, _of_large),
-        ("dead", Fate.DEAD, _of_dead),
+    numbers: dict[Fate, set[int]] = {fate: set() for fate in Fate}
+    for number in range(count):
+        numbers[fate_of(number)].add(number)
+    placed = list(_read(options, topics["placed"], _of_placed))
+    began = {number: at for number, at in placed if number is not None and at is not None}
+    found = (
+        (topics["large"], Fate.LARGE, _read(options, topics["large"], _of_large)),
+        (topics["dead"], Fate.DEAD, _read(options, topics["dead"], _of_dead)),
+        (topics["small"], Fate.SMALL, shipped),
     )
-    channels = []
-    for name, fate, number in rows:
-        found = _numbered(scan(options, topics[name]), number)
-        channels.append(_channel(topics[name], fate, _wanted(sent, fate), found, began))
-    small = _channel(topics["small"], Fate.SMALL, _wanted(sent, Fate.SMALL), shipped, began)
-    return Account((*channels, small))
+    return Account(
+        (
+            channel(topics["placed"], None, set(range(count)), placed, began),
+            *(channel(name, fate, numbers[fate], each, began) for name, fate, each in found),
+        )
+    )
 
 
-def _wanted(sent: Sequence[Order], fate: Fate | None) -> set[int]:
-    return {order.number for order in sent if fate in (None, order.fate)}
-
-
-def _numbered(records: Iterator[KafkaRecord], number: _Number) -> Iterator[Found]:
-    for record in records:
-        yield number(record), record.timestamp
-
-
-def _channel(
-    name: str,
-    fate: Fate | None,
-    wanted: set[int],
-    found: Iterable[Found],
-    began: Mapping[int, int],
+def channel(
+    name: str, fate: Fate | None, wanted: set[int], found: Iterable[Found], began: Mapping[int, int]
 ) -> Channel:
+    """Compare what was found in a topic with what is wanted there; `began` is when each order was placed."""
     seen: Counter[int | None] = Counter()
-    waits = []
+    waits: list[int] = []
+    last = 0
     for number, at in found:
         seen[number] += 1
-        start = began.get(number) if number is not None else None
-        if fate is not None and start is not None and at is not None and seen[number] == 1:
-            waits.append(at - start)
+        if number is None or at is None:
+            continue
+        last = max(last, at)
+        if fate is not None and number in began and seen[number] == 1:
+            waits.append(at - began[number])
     cuts = quantiles(waits, n=100) if len(waits) > 1 else None
+    seconds = (last - min(began.values(), default=last)) / 1000
     return Channel(
         name=name,
         fate=fate,
@@ -119,20 +114,38 @@ def _channel(
         missing=len(wanted - seen.keys()),
         unexpected=sum(count for number, count in seen.items() if number not in wanted),
         duplicates=sum(count - 1 for number, count in seen.items() if number in wanted),
+        rate=seen.total() / seconds if seconds > 0 else None,
         p50=cuts[49] if cuts else None,
         p99=cuts[98] if cuts else None,
     )
 
 
-def _of_large(record: KafkaRecord) -> int | None:
+# What a record says of its order
+
+
+def _read(options: Mapping[str, str], topic: str, number: _Number) -> Iterable[Found]:
+    def take(message: Any) -> Found:
+        kind, at = message.timestamp()
+        return number(message), at if kind else None
+
+    return scan_messages(options, topic, take)
+
+
+def _of_placed(message: Any) -> int | None:
+    return number_of(message.headers() or ())
+
+
+def _of_large(message: Any) -> int | None:
     """A large order has an id of its own; the one it came from is its causationid."""
     try:
-        return number_of_id(KafkaBinding().decode(record).get("causationid"))
-    except EventError:
+        event = orjson.loads(message.value() or b"")
+        return number_of_id(event["causationid"])
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _of_dead(record: KafkaRecord) -> int | None:
+def _of_dead(message: Any) -> int | None:
+    record = KafkaRecord(value=message.value(), headers=tuple(message.headers() or ()))
     try:
         return number_of(restore(KafkaBinding().decode(record)).headers)
     except EventError:

@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from penstock.cli import output
-from penstock.cli.demo.programs import SPARK, Programs, started
+from penstock.cli.demo.programs import SPARK, STARTING, Programs, started
 from penstock.cli.demo.stages import Stages, installation
 from penstock.cli.fetching import fetch
 from penstock.cli.settings import Format, configuration, current
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from penstock.cli.demo.account import Account
     from penstock.cli.demo.group import Standing
-    from penstock.cli.demo.orders import Order
     from penstock.cli.demo.shop import Shop
     from penstock.embedded.stack import Stack
     from penstock.pipeline.job import Job, Watcher
 
 __all__ = ["command"]
 
-_JARS: Final = ("kafka", "pulsar", "registry", "spark")
+_JARS: Final = ("kafka", "pulsar", "registry")
 _SERVERS: Final = ("kafka", "pulsar", "registry", "gateway")
 _DOWNLOADS: Final = "downloads"
 _ROUTING: Final = "routing"
+_ORDERS: Final = 100_000
+_KAFKA: Final = {"log.message.timestamp.type": "LogAppendTime"}
+"""Latencies are by the clock of the broker: when it has got an order, and what became of it."""
 _IDLE: Final = 30.0
 """Seconds without one more order after which the job ends although some are missing: the table tells."""
+_MARKS: Final = "penstock.kafka-orders.placed."
+_PROMISE: Final = r"(?:exactly|at least) once on [^:;]+"
+_BOARD: Final = {"orders": "placed", "large-orders": "large", "shipments": "small", "dead letters": "dead"}
+_COLUMNS: Final = (
+    "channel",
+    "expected",
+    "found",
+    "missing",
+    "duplicates",
+    "records/s",
+    "latency p50",
+    "latency p99",
+)
+_HEADERS: Final = {"duplicates": "twice", "latency p50": "median", "latency p99": "p99"}
 _TOPICS: Final = {
     "placed": "orders.placed",
     "large": "orders.large",
@@ -48,7 +62,7 @@ _TOPICS: Final = {
 
 
 def command(
-    orders: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many orders are placed.")] = 20_000,
+    orders: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many orders are placed.")] = _ORDERS,
     stay: Annotated[bool, typer.Option("--stay", help="Keep the servers up until Ctrl-C.")] = False,
     installed: Annotated[
         Path | None, typer.Option(hidden=True, help="Seconds of an installation, to be told with the others.")
@@ -63,7 +77,7 @@ def command(
     missing = any(there < all_ for there, all_ in map(status, _JARS))
     with stages.measured(_DOWNLOADS if missing else "checking jars"):
         fetch(_JARS)
-    stack = Stack(_SERVERS, record_classes=True)
+    stack = Stack(_SERVERS, record_classes=True, kafka_settings=_KAFKA)
     # An archive takes seconds at the end of the first run; those of Kafka and Spark save most later.
     stack.pulsar.records_classes = stack.registry.records_classes = False
     with (
@@ -85,7 +99,6 @@ def command(
 def _demo(stack: Stack, programs: Programs, folder: Path, count: int, stages: Stages, *, stay: bool) -> bool:
     from penstock.cli.demo.account import account
     from penstock.cli.demo.group import read_in_two_parts
-    from penstock.cli.demo.orders import Fate, orders
     from penstock.cli.demo.shipments import read_shipments
     from penstock.cli.demo.shop import open_shop
 
@@ -93,15 +106,16 @@ def _demo(stack: Stack, programs: Programs, folder: Path, count: int, stages: St
     with stages.measured("contract"), output.progress("contract: plan and apply"):
         plan = shop.make_topics()
     output.talk(f"contract: {len(plan.steps)} steps applied (topics, namespaces, schemas)")
-    options, sent = stack.kafka.client_options(), list(orders(count, _TOPICS["placed"]))
+    with stages.measured(STARTING):
+        programs.spark()
     with stages.measured(_ROUTING):
-        _route(shop, stack, programs.spark, sent)
+        _route(shop, stack, programs, count)
     programs.end(SPARK, *(() if stay else ("registry",)))
-    small = sum(order.fate is Fate.SMALL for order in sent)
     with stages.measured("reading back"):
         with output.progress("reading every topic back, each with its broker's own client"):
-            shipped = read_shipments(stack.pulsar.service_url, _TOPICS["small"], small)
-            found = account(options, sent, _TOPICS, shipped)
+            shipped = read_shipments(stack.pulsar.service_url, _TOPICS["small"])
+            found = account(stack.kafka.client_options(), count, _TOPICS, shipped)
+            programs.wait_for("gateway")
         programs.end(*(() if stay else ("kafka",)))
         with output.progress("a Kafka group reads the shipments through the gateway"):
             standings = list(read_in_two_parts(stack, _TOPICS["small"]))
@@ -111,28 +125,26 @@ def _demo(stack: Stack, programs: Programs, folder: Path, count: int, stages: St
 # The job
 
 
-def _route(shop: Shop, stack: Stack, spark: SparkSession, sent: list[Order]) -> None:
+def _route(shop: Shop, stack: Stack, programs: Programs, count: int) -> None:
     """Run the routes of the shop while its orders come in, until all are read."""
     from penstock.cli.demo.board import Board, shown
     from penstock.pipeline.compile import load_pipeline
     from penstock.pipeline.job import Job, JobOptions
 
-    kafka, gateway = stack.kafka.bootstrap, stack.gateway.bootstrap
-    board = Board(
-        {
-            "orders": (_TOPICS["placed"], kafka),
-            "large-orders": (_TOPICS["large"], kafka),
-            "shipments": (_TOPICS["small"], gateway),
-            "dead letters": (_TOPICS["dead"], kafka),
-        }
-    )
     pipeline = load_pipeline(shop.pipeline, context=shop.context)
     with Job(pipeline, JobOptions(until_idle=_IDLE)) as job:
         job.prepare()
-        job.watch(board.watcher())
-        job.watch(_until(len(sent), job))
-        with shown(board), _fed(job, stack.kafka.client_options(), sent):
-            job.run(spark)
+        _say_promises(job)
+        job.watch(_until(count, job))
+        board = Board(stack, {route: _TOPICS[name] for route, name in _BOARD.items()}, _MARKS)
+        with shown(board), _fed(job, stack.kafka.client_options(), count):
+            job.run(programs.spark())
+
+
+def _say_promises(job: Job) -> None:
+    """Say what the delivery of each route is worth; `penstock routes --explain` has the whole sentence."""
+    for each in job.plan:
+        output.talk(f"route {each.route}: {', '.join(re.findall(_PROMISE, each.guarantee))}")
 
 
 def _until(total: int, job: Job) -> Watcher:
@@ -151,28 +163,29 @@ def _until(total: int, job: Job) -> Watcher:
 
 
 @contextmanager
-def _fed(job: Job, options: dict[str, str], sent: list[Order]) -> Iterator[None]:
-    """Send the orders as soon as the job runs; an order that is not taken ends the job."""
-    from penstock.cli.demo.orders import send
+def _fed(job: Job, options: dict[str, str], count: int) -> Iterator[None]:
+    """Place the orders as soon as the job runs; an order that is not taken ends the job."""
+    from penstock.cli.demo.orders import place
 
     trouble: list[Exception] = []
+    over = Event()
 
     def feed() -> None:
-        while not job.running and not over:
-            time.sleep(0.05)
+        while not job.running:
+            if over.wait(0.05):
+                return
         try:
-            send(options, sent, lambda _count: None)
+            place(options, _TOPICS["placed"], count, over.is_set)
         except Exception as exc:  # noqa: BLE001 - told by the thread that waits
             trouble.append(exc)
             job.stop()
 
-    over: list[bool] = []
     feeder = Thread(target=feed, name="penstock-demo-orders", daemon=True)
     feeder.start()
     try:
         yield
     finally:
-        over.append(True)
+        over.set()
         feeder.join()
     if trouble:
         raise trouble[0]
@@ -184,9 +197,8 @@ def _fed(job: Job, options: dict[str, str], sent: list[Order]) -> Iterator[None]
 def _show(found: Account, standings: Sequence[Standing]) -> bool:
     from penstock.cli.demo.group import GROUP
 
-    is_table = current().output is Format.TABLE  # which fits into 80 columns
-    columns = ("channel", "in", "out", "dead", "missing", "duplicates", "latency p50")
-    output.rows((*columns, "p99" if is_table else "latency p99"), list(_rows(found)), current().output)
+    names = _HEADERS if current().output is Format.TABLE else {}  # which fit into 80 columns
+    output.rows([names.get(each, each) for each in _COLUMNS], list(_rows(found)), current().output)
     placed, large, dead, small = found.channels
     read_all = standings[-1].read == small.found and standings[-1].lag == 0
     right = found.right and read_all and all(standing.right for standing in standings)
@@ -205,17 +217,11 @@ def _show(found: Account, standings: Sequence[Standing]) -> bool:
 
 
 def _rows(found: Account) -> Iterator[tuple[object, ...]]:
-    placed, large, dead, small = found.channels
-    yield placed.name, placed.found, "", "", placed.missing, placed.duplicates, "", ""
-    shipments = f"{small.name.rpartition('/')[2]} (pulsar)"
-    outputs = (
-        (large.name, large, large.found, ""),
-        (dead.name, dead, "", dead.found),
-        (shipments, small, small.found, ""),
-    )
-    for name, channel, out, lost in outputs:
-        times = (_seconds(channel.p50), _seconds(channel.p99))
-        yield name, "", out, lost, channel.missing, channel.duplicates, *times
+    for each in found.channels:
+        name = f"{each.name.rpartition('/')[2]} (pulsar)" if "://" in each.name else each.name
+        rate = "" if each.rate is None else f"{each.rate:.0f}"
+        figures = (each.expected, each.found, each.missing, each.duplicates, rate)
+        yield name, *figures, _seconds(each.p50), _seconds(each.p99)
 
 
 def _seconds(millis: float | None) -> str:

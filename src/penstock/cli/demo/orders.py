@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
-from penstock.brokers.kafka_records import publish
+from penstock.brokers.kafka_contact import START, Contact
+from penstock.errors import Unreachable
 from penstock.record import Header, Headers, KafkaRecord
 
-__all__ = ["Fate", "Order", "number_of", "number_of_id", "orders", "send"]
+__all__ = ["Fate", "Order", "fate_of", "number_of", "number_of_id", "orders", "place"]
 
 _EVERY: Final = 80
 """One order of so many is malformed."""
 _LARGE: Final = 100
 _NUMBER: Final = "demo-number"
-_CHUNK: Final = 500
-_PAUSE: Final = 0.1
-"""Seconds between chunks: orders come while the job runs, not all before."""
+_RATE: Final = 20_000
+"""Orders a second: they come while the routes run, not all before."""
+_CHUNK: Final = 1000
+_PATIENCE: Final = 30.0
+_PRODUCER: Final[dict[str, Any]] = {
+    "enable.idempotence": "true",
+    "linger.ms": "20",
+    "queue.buffering.max.messages": "1000000",
+    "delivery.report.only.error": True,
+}
+"""Of an acknowledged order nothing is told: a call for each would cost as much as sending it."""
 
 
 class Fate(StrEnum):
@@ -39,16 +48,26 @@ class Order:
     record: KafkaRecord
 
 
+def fate_of(number: int) -> Fate:
+    """Return what must become of the order of a number."""
+    if number % _EVERY == _EVERY - 1:
+        return Fate.DEAD
+    return Fate.LARGE if _total(number) >= _LARGE else Fate.SMALL
+
+
 def orders(count: int, topic: str) -> Iterator[Order]:
     """Make orders; some are malformed, each in another way."""
     for number in range(count):
-        total = number * 7 % 199
-        if number % _EVERY == _EVERY - 1:
+        fate, total = fate_of(number), _total(number)
+        if fate is Fate.DEAD:
             spoil = _WAYS[number // _EVERY % len(_WAYS)]
-            yield Order(number, Fate.DEAD, spoil(_good(number, total + _LARGE, topic)))
+            yield Order(number, fate, spoil(_good(number, total + _LARGE, topic)))
         else:
-            fate = Fate.LARGE if total >= _LARGE else Fate.SMALL
             yield Order(number, fate, _good(number, total, topic))
+
+
+def _total(number: int) -> int:
+    return number * 7 % 199
 
 
 def number_of(headers: Headers) -> int | None:
@@ -67,13 +86,34 @@ def number_of_id(id: str | None) -> int | None:
     return int(digits) if digits.isdecimal() else None
 
 
-def send(options: dict[str, str], made: Sequence[Order], on_sent: Callable[[int], None]) -> None:
-    """Send orders, a chunk at a time."""
-    for start in range(0, len(made), _CHUNK):
-        chunk = made[start : start + _CHUNK]
-        publish(options, (order.record for order in chunk))
-        on_sent(len(chunk))
-        time.sleep(_PAUSE)
+def place(options: dict[str, str], topic: str, count: int, is_over: Callable[[], bool]) -> None:
+    """Send orders at a steady rate, and wait until the broker has all of them, or until it is over.
+
+    Raises ClusterError if one is refused, Unreachable if the broker does not answer for half a minute.
+    """
+    refused: list[Any] = []
+
+    def note(error: Any, _message: Any) -> None:
+        refused.append(error)
+
+    contact = Contact("Producer", {**options, **_PRODUCER}, name="Kafka")
+    contact.require()
+    producer, began = contact.client, time.monotonic()
+    for order in orders(count, topic):
+        record = order.record
+        producer.produce(topic, record.value, record.key, headers=list(record.headers), on_delivery=note)
+        if order.number % _CHUNK == _CHUNK - 1:
+            # Not by poll: it returns as soon as librdkafka has anything to say.
+            time.sleep(max(0.0, began + order.number / _RATE - time.monotonic()))
+            producer.poll(0)
+            if refused or is_over():
+                break
+    left = producer.flush(_PATIENCE)
+    if refused:
+        raise contact.error("an order", refused[0])
+    if left:
+        why = f"{left} orders were not acknowledged in {_PATIENCE:g} s"
+        raise Unreachable("cannot place orders", where=contact.address, why=why, next=START)
 
 
 def _good(number: int, total: int, topic: str) -> KafkaRecord:

@@ -130,7 +130,7 @@ class Cursors:
 
     async def _acknowledge(self, topic: str, name: str, spot: Spot) -> int:
         """Acknowledge the first records of a batch; give the index in the batch where that has led."""
-        consumer = await self._client.peeking_consumer(topic, name)
+        consumer = await self._client.peeking_consumer(topic, name, create=False)
         try:
             last = spot.message._replace(batch_index=spot.message.batch_index - 1)
             await consumer.acknowledge_up_to(last, batch_size=spot.batch_size)
@@ -151,7 +151,7 @@ class Cursors:
         """
         if state.backlog == 0:
             return await self._end(topic, state.seen.mark)
-        consumer = await self._client.peeking_consumer(topic, name)
+        consumer = await self._client.peeking_consumer(topic, name, create=False)
         try:
             found = await consumer.first_unread(within=_PEEK_SECONDS)
         finally:

@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 
 from penstock.brokers.pulsar import Delivery
 from penstock.errors import WireError
-from penstock.gateway.mapping import (
+from penstock.gateway.pulsar.numbering import Numbering
+from penstock.gateway.pulsar.offset_index import OffsetIndex
+from penstock.mapping import (
     KafkaBatch,
     OnUndecodable,
     Reason,
@@ -21,8 +23,6 @@ from penstock.gateway.mapping import (
     entry_to_batch,
     placeholder,
 )
-from penstock.gateway.pulsar.numbering import Numbering
-from penstock.gateway.pulsar.offset_index import OffsetIndex
 from penstock.wire.pulsar import Entry, MessageId
 
 __all__ = ["Converter", "Gap", "Item", "Unsure", "size_of"]

@@ -8,11 +8,12 @@ can be read, for there is nothing to wait for.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
 
 from penstock.brokers.pulsar import Admin, PulsarClient
 from penstock.brokers.pulsar.admin import EntryHead, NoEntry
+from penstock.brokers.pulsar.ledgers import last_before
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.wire.pulsar import LATEST, MessageId
 
@@ -152,18 +153,3 @@ class LogEnd:
         stats = await self._admin.stats(self._topic, internal=True)
         index = (stats.get("properties") or {}).get("index", "-1")
         return int(index) + 1 if str(index).lstrip("-").isdigit() else 0
-
-
-def last_before(stats: Mapping[str, Any], ledger_id: int) -> MessageId:
-    """Find the last entry before a ledger in the internal statistics of a topic; -1:-1 if there is none.
-
-    >>> stats = {"ledgers": [{"ledgerId": 3, "entries": 7}, {"ledgerId": 5, "entries": 0}, {"ledgerId": 8}]}
-    >>> last_before(stats, 8)[:2], last_before(stats, 3)[:2]
-    ((3, 6), (-1, -1))
-    """
-    earlier = [
-        MessageId(int(ledger["ledgerId"]), int(ledger["entries"]) - 1)
-        for ledger in stats.get("ledgers", ())
-        if int(ledger["ledgerId"]) < ledger_id and int(ledger.get("entries") or 0) > 0
-    ]
-    return max(earlier, default=MessageId(-1, -1))

@@ -13,13 +13,13 @@ from typing import Any, Final
 from penstock.brokers.pulsar import Delivery
 from penstock.brokers.pulsar.admin import EntryHead
 from penstock.errors import ApiError
-from penstock.gateway.mapping.split import split_batch
 from penstock.gateway.ports import Appended
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.gateway.pulsar.log_end import LogEnd
 from penstock.gateway.pulsar.numbering import Numbering
 from penstock.gateway.pulsar.packed import PENSTOCK
 from penstock.gateway.pulsar.partition import Partition
+from penstock.mapping.split import split_batch
 from penstock.wire.kafka import ErrorCode, RecordBatch
 from penstock.wire.pulsar import EARLIEST, MessageId
 

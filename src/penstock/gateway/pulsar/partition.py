@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from penstock.brokers.pulsar import Admin, PulsarClient
+from penstock.brokers.pulsar.ledgers import place_before_end
 from penstock.brokers.pulsar.tasks import watched
 from penstock.errors import ApiError, PenstockError
-from penstock.gateway.mapping import KafkaBatch, OnUndecodable, PulsarBatch
 from penstock.gateway.ports import EARLIEST, LATEST, MAX_TIMESTAMP, Appended, Found, Slice
 from penstock.gateway.pulsar.log_end import LogEnd
 from penstock.gateway.pulsar.names import refuse_own
-from penstock.gateway.pulsar.newest import NEWEST_BYTES, Newest, place_before_end
+from penstock.gateway.pulsar.newest import NEWEST_BYTES, Newest
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.offset_index import OffsetIndex
 from penstock.gateway.pulsar.read_ahead import ReadAhead
@@ -24,6 +24,7 @@ from penstock.gateway.pulsar.removed import mark_removed, removed_to
 from penstock.gateway.pulsar.tail import Tail
 from penstock.gateway.pulsar.writer import Writer
 from penstock.gateway.scan import first_at
+from penstock.mapping import KafkaBatch, OnUndecodable, PulsarBatch
 from penstock.wire.kafka import ErrorCode, RecordBatch, read_batches
 from penstock.wire.pulsar import EARLIEST as FIRST_MESSAGE
 from penstock.wire.pulsar import MessageId
@@ -223,6 +224,7 @@ class Partition:
             log_start_offset=await self.start(),
             next_offset=following,
             is_limited=bool(batches) and tail.is_full,
+            is_cut=following < tail.arrived,
         )
 
     async def _tail_for(self, offset: int) -> Tail:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.brokers.pulsar import Admin, Delivery, PulsarClient, Reader
+from penstock.brokers.pulsar.ledgers import place_before_end
 from penstock.errors import Unreachable
-from penstock.gateway.pulsar.newest import place_before_end
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.wire.pulsar import EARLIEST, Entry, MessageId
 

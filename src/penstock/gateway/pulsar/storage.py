@@ -14,7 +14,6 @@ from typing import Final
 from penstock.brokers.pulsar import Admin, PulsarClient, is_denied
 from penstock.brokers.pulsar.tasks import Tasks, watched
 from penstock.errors import ApiError, ClusterError, PenstockError, RecordsError, WireError
-from penstock.gateway.mapping import OnUndecodable
 from penstock.gateway.ports import Appended, Found, Node, Slice, Topic
 from penstock.gateway.pulsar.leaders import Leaders
 from penstock.gateway.pulsar.names import Names, refuse_own
@@ -23,6 +22,7 @@ from penstock.gateway.pulsar.read_ahead import ReadAhead
 from penstock.gateway.pulsar.sequences import Refusals
 from penstock.gateway.pulsar.topic_ids import TopicIds
 from penstock.gateway.pulsar.topics import Place, PulsarTopics, denied
+from penstock.mapping import OnUndecodable
 from penstock.wire.kafka import ErrorCode, RecordBatch
 
 __all__ = ["PulsarStorage"]

@@ -21,10 +21,10 @@ from penstock.brokers.pulsar import PulsarClient, Reader
 from penstock.brokers.pulsar.tasks import watched
 from penstock.errors import ApiError, ClusterError, InternalError, PenstockError, PulsarRefused, WireError
 from penstock.gateway.client_log import log as client_log
-from penstock.gateway.mapping import KafkaBatch, OnUndecodable, Reason, hole
 from penstock.gateway.pulsar.entry_conversion import Converter, Gap, Item, Unsure, size_of
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.offset_index import OffsetIndex
+from penstock.mapping import KafkaBatch, OnUndecodable, Reason, hole
 from penstock.wire.kafka import ErrorCode
 from penstock.wire.pulsar import MessageId
 

@@ -16,13 +16,13 @@ from typing import Any, Final
 from penstock.brokers.pulsar import Admin, Producer, PulsarClient, Receipt, is_denied
 from penstock.brokers.pulsar.tasks import watched
 from penstock.errors import ApiError, ClusterError, PenstockError, PulsarRefused
-from penstock.gateway.mapping import PulsarBatch, batch_to_entry
 from penstock.gateway.pulsar.counting import OffsetCounter
 from penstock.gateway.pulsar.entry_indexes import EntryIndexes
 from penstock.gateway.pulsar.numbering import BY_INDEX, Numbering
 from penstock.gateway.pulsar.refusals import translated
 from penstock.gateway.pulsar.retrace import Ending, Trace, find_trace
 from penstock.gateway.pulsar.sequences import Sequences, Standing
+from penstock.mapping import PulsarBatch, batch_to_entry
 from penstock.wire.kafka import ErrorCode, RecordBatch
 from penstock.wire.pulsar import MessageId
 

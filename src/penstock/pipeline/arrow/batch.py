@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.events.rules import CORE
 
@@ -68,6 +70,35 @@ class EventColumns:
             reason=self.reason.take(rows),
             foreign=self.foreign.take(rows),
             types={name: marks.take(rows) for name, marks in self.types.items()},
+        )
+
+    def with_rejects(self, rejects: Mapping[int, tuple[str, str]]) -> EventColumns:
+        """Give the same rows, some of which are rejected: each of these has a code and a reason."""
+        if not rejects:
+            return self
+        there = np.zeros(self.rows, bool)
+        there[list(rejects)] = True
+        mask = pa.array(there)
+
+        def emptied(column: pa.Array, value: object = None) -> pa.Array:
+            return pc.if_else(mask, pa.scalar(value, column.type), column)
+
+        def told(column: pa.Array, which: int) -> pa.Array:
+            known = column.to_pylist()
+            return pa.array(
+                [rejects[n][which] if n in rejects else text for n, text in enumerate(known)], pa.utf8()
+            )
+
+        return EventColumns(
+            rows=self.rows,
+            attributes={name: emptied(texts) for name, texts in self.attributes.items()},
+            data=emptied(self.data),
+            data_is_json=emptied(self.data_is_json, False),
+            structured=emptied(self.structured, False),
+            code=told(self.code, 0),
+            reason=told(self.reason, 1),
+            foreign=emptied(self.foreign, []),
+            types={name: emptied(marks, 0) for name, marks in self.types.items()},
         )
 
     def names(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""Which binding the records of a topic have: Kafka's, or Pulsar's where the topic lies behind the gateway.
+"""Which binding the records of a topic have: Kafka's, or Pulsar's.
 
-The gateway shows a Pulsar message as a record whose headers are its properties (spec 001, Message), so the
+A Pulsar message is shown as a record whose headers are its properties (spec 001, Message), so the
 profiles of spec 002 are read from headers and written to them.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["Binding", "PulsarRecords", "binding_of", "owned_by"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulsarRecords:
-    """Reads and writes events as the records that the gateway makes of Pulsar messages.
+    """Reads and writes events as the records that `mapping` makes of Pulsar messages.
 
     >>> event = CloudEvent({"id": "1", "source": "/shop", "type": "order.placed"})
     >>> record = PulsarRecords().encode(event, key=b"k")

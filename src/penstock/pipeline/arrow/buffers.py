@@ -1,4 +1,4 @@
-"""The bytes of a column, as NumPy and kernels see them: the same memory, not a copy."""
+"""The bytes of a column, as NumPy and kernels see them, not copied; and booleans as masks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Bytes = NDArray[np.uint8]
+    Mask = NDArray[np.bool_]
     Rows = NDArray[np.int64]
 
-__all__ = ["buffers_of", "bytes_of"]
+__all__ = ["buffers_of", "bytes_of", "mask_of"]
 
 
 def buffers_of(array: pa.Array) -> tuple[Bytes, Rows]:
@@ -31,3 +33,9 @@ def bytes_of(array: pa.Array) -> Bytes:
     """Give the bytes of all rows behind each other."""
     content, places = buffers_of(array)
     return content[places[0] : places[-1]]
+
+
+def mask_of(values: pa.BooleanArray) -> Mask:
+    """Say where values are true; null counts as not."""
+    filled = pc.fill_null(values, False) if values.null_count else values
+    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=bool)

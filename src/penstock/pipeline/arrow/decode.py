@@ -6,7 +6,7 @@ binding itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,12 @@ from penstock.errors import EventError
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.content import Json, absent
 from penstock.events.draft import failed
-from penstock.events.reading import Level, Mode, Reading, Verdict
+from penstock.events.reading import Level, Mode, Reading
 from penstock.pipeline.arrow.batch import NATIVE_TYPES, OTHER, EventColumns
 from penstock.pipeline.arrow.bindings import Binding, owned_by
 from penstock.pipeline.arrow.dialects import columns_of
 from penstock.pipeline.arrow.shapes import Shape, shapes_of
+from penstock.pipeline.evaluators.reference.reading import CODES
 from penstock.record import KafkaRecord
 
 if TYPE_CHECKING:
@@ -32,14 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["CODES", "HEADERS", "decode_batch"]
 
 HEADERS = pa.list_(pa.struct([("key", pa.utf8()), ("value", pa.binary())]))
-
-CODES: Mapping[Verdict, str] = {
-    Verdict.FOREIGN: "not-a-cloudevent",
-    Verdict.INVALID: "invalid-event",
-    Verdict.TOLERATED: "invalid-event",
-    Verdict.UNSUPPORTED: "unsupported-format",
-}
-"""What a reject is called, by the verdict of the exact reader."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from penstock.events.rules import CORE, REQUIRED, is_name
 from penstock.events.v01 import CORE_01, VERSION
 from penstock.pipeline.arrow.batch import STRING
 from penstock.pipeline.arrow.bindings import Binding, PulsarRecords, owned_by
-from penstock.pipeline.arrow.cells import mask_of
+from penstock.pipeline.arrow.buffers import mask_of
 from penstock.pipeline.arrow.certain import certainly_valid, texts_of
 from penstock.pipeline.arrow.properties01 import is_bare, kinds_of, places_01
 from penstock.pipeline.arrow.shapes import Shape

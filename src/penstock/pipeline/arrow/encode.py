@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import CannotEncode
+from penstock.errors import CannotEncode, MissingExtra
 from penstock.events.bindings.pulsar import Profile, Values, is_own
 from penstock.events.cloudevent import CloudEvent
 from penstock.events.content import Data, Json, absent
@@ -26,9 +26,8 @@ from penstock.events.reading import Mode
 from penstock.events.types import AttributeType
 from penstock.pipeline.arrow.batch import NATIVE_TYPES, STRING, EventColumns
 from penstock.pipeline.arrow.bindings import Binding, PulsarRecords
-from penstock.pipeline.arrow.buffers import bytes_of
+from penstock.pipeline.arrow.buffers import buffers_of, bytes_of
 from penstock.pipeline.arrow.decode import HEADERS
-from penstock.pipeline.arrow.found import can_scan, find_paths
 from penstock.pipeline.arrow.properties01 import can_be_01, pairs_01
 from penstock.record import KafkaRecord
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     Rows = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["Records", "encode_batch", "event_at", "events_of"]
+__all__ = ["Records", "encode_batch", "event_at"]
 
 _TYPES: Mapping[int, AttributeType] = {mark: AttributeType(name) for name, mark in NATIVE_TYPES.items()}
 _MARKER = FORMATS.named("json").media_type.encode()
@@ -101,27 +100,6 @@ def event_at(events: EventColumns, row: int) -> CloudEvent:
     marks = {name: marks[row].as_py() for name, marks in events.types.items() if name in attributes}
     types = {name: _TYPES.get(mark, AttributeType.STRING) for name, mark in marks.items() if mark}
     return CloudEvent.unchecked(attributes, _data_at(events, row), types)
-
-
-def events_of(events: EventColumns) -> list[CloudEvent]:
-    """Give every row as an event; none may be a reject."""
-    names = events.names()
-    texts = [events.attributes[name].to_pylist() for name in names]
-    marks = {name: marks.to_pylist() for name, marks in events.types.items()}
-    json = events.data_is_json.to_pylist()
-    made = []
-    for row, raw in enumerate(events.data.to_pylist()):
-        attributes = {
-            name: column[row] for name, column in zip(names, texts, strict=True) if column[row] is not None
-        }
-        types = {
-            name: _TYPES.get(column[row], AttributeType.STRING)
-            for name, column in marks.items()
-            if column[row] and name in attributes
-        }
-        data = absent if raw is None else Json.parse(raw) if json[row] else raw
-        made.append(CloudEvent.unchecked(attributes, data, types))
-    return made
 
 
 def _data_at(events: EventColumns, row: int) -> Data:
@@ -255,11 +233,25 @@ def _is_json_data(events: EventColumns) -> Mask:
     parsed = _mask(events.data_is_json) & (declared | _mask(media_types.is_null()))
     good |= parsed
     unknown = np.flatnonzero(declared & ~good)
-    if len(unknown) and can_scan():
-        good[unknown] = find_paths(events.data, unknown, ()).valid
+    if len(unknown):
+        good[unknown] = _certainly_json(events.data, unknown)
         unknown = unknown[~good[unknown]]
     good[unknown] = [_is_json_text(raw) for raw in events.data.take(pa.array(unknown)).to_pylist()]
     return good
+
+
+def _certainly_json(data: pa.BinaryArray, rows: Rows) -> Mask:
+    """Return which rows a scan finds to be JSON: none without Numba, which has the kernel."""
+    try:
+        from penstock.wire.kernels.json import STACK_SIZE, VALID, scan_json
+    except MissingExtra:
+        return np.zeros(len(rows), dtype=bool)
+    buffer, offsets = buffers_of(data)
+    no_paths = np.full(2, -1, dtype=np.int64)
+    status, cells = np.empty(len(rows), dtype=np.int64), np.zeros(3 * len(rows), dtype=np.int64)
+    names, stack = np.empty(0, dtype=np.uint8), np.zeros(STACK_SIZE, dtype=np.int64)
+    scan_json(buffer, offsets, rows, no_paths, names, status, cells, stack)
+    return np.asarray(status == VALID, dtype=bool)
 
 
 def _is_json_text(raw: bytes) -> bool:

@@ -19,7 +19,7 @@ from penstock.events.headers import PREFIX as SCORED
 from penstock.events.rules import CORE, REQUIRED, is_name
 from penstock.events.v01 import CORE_01, NAMES, UNDEFINED_NAMES, VERSION
 from penstock.pipeline.arrow.batch import BOOLEAN, INTEGER, STRING, EventColumns
-from penstock.pipeline.arrow.cells import mask_of
+from penstock.pipeline.arrow.buffers import mask_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

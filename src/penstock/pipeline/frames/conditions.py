@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import PipelineError
 from penstock.pipeline.frames.decode import RECORD_DDL, decoded, events_of, with_data
-from penstock.pipeline.stage import Stage, condition_column
+from penstock.pipeline.stage import IS_EVENT, Stage, condition_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["with_conditions"]
+__all__ = ["why_unrepeatable", "with_conditions"]
 
 _ANSI: Final = "spark.sql.ansi.enabled"
 _DIALECT: Final = "databricks"
@@ -27,7 +27,10 @@ _RAW: Final = "_raw_"
 
 
 def with_conditions(records: DataFrame, stage: Stage) -> DataFrame:
-    """Add the answers to the conditions of a stage's routes to its records; none if no route asks."""
+    """Add the answers to the conditions of a stage's routes to its records, and `IS_EVENT`.
+
+    Nothing is added if no route asks.
+    """
     asked = {
         condition_column(number): (route.plan.name, route.sql)
         for number, route in enumerate(stage.routes)
@@ -39,11 +42,65 @@ def with_conditions(records: DataFrame, stage: Stage) -> DataFrame:
 
     frame = decoded(records, stage.reader, stage.checks)
     raw = {f"{_RAW}{name}": F.col(name) for name in RECORD_DDL}
+    raw[f"{_RAW}{IS_EVENT}"] = F.col("event_code").isNull()
     events = events_of(frame.withColumns(raw), rejects=True, beside=tuple(raw))
     events = with_data(events, "variant")
     answered = _answered(events, asked)
-    own = (F.col(f"{_RAW}{name}").alias(name) for name in RECORD_DDL)
+    own = (F.col(f"{_RAW}{name}").alias(name) for name in (*RECORD_DDL, IS_EVENT))
     return answered.select(*own, *asked)
+
+
+_FUNCTIONS: Final = """
+abs array_contains array_max array_min array_position base64 bround btrim cardinality ceil ceiling char_length
+coalesce concat concat_ws contains crc32 date_add date_format date_part date_sub date_trunc datediff day
+dayofmonth dayofweek dayofyear element_at endswith exists extract filter floor forall from_json get
+get_json_object greatest hash hex hour if ifnull ilike instr isnan isnotnull isnull json_array_length
+json_object_keys last_day lcase least left length levenshtein like locate log lower lpad ltrim map_keys
+map_values md5 minute mod month nanvl nullif nvl nvl2 overlay parse_json parse_url pmod position pow power
+quarter regexp_count regexp_extract regexp_like regexp_replace repeat replace reverse right rlike round rpad
+rtrim schema_of_variant second sha sha1 sha2 sign size sort_array split split_part sqrt startswith substr
+substring substring_index to_date to_json to_number to_timestamp transform translate trim try_add try_cast
+try_divide try_element_at try_parse_json try_to_number try_to_timestamp try_variant_get typeof ucase unbase64
+unhex unix_micros unix_millis unix_seconds upper url_decode url_encode variant_get weekday weekofyear xxhash64
+year zeroifnull
+"""
+_WORDS: Final = """
+and array as between by case cast char decimal else from in is like not on or rlike then varchar when
+"""
+"""What may stand before a bracket and is no function."""
+_REPEATABLE: Final = frozenset((_FUNCTIONS + _WORDS).split())
+"""Functions of Spark whose answer depends on their arguments alone; of all others that is not known."""
+_WITHOUT_BRACKETS: Final = frozenset(
+    ("current_catalog", "current_database", "current_date", "current_schema", "current_time")
+    + ("current_timestamp", "current_user", "localtimestamp", "session_user", "user")
+)
+"""Functions that may be written without brackets and do not depend on the event alone."""
+
+
+def why_unrepeatable(sql: str) -> str | None:
+    """Return why a condition may give another answer when it is asked again; None if it does not.
+
+    >>> why_unrepeatable("lower(type) = 'rand()' AND data:n::int IN (1, 2)")
+    >>> why_unrepeatable("rand() < 0.5")
+    'rand may give another answer to the same event'
+    >>> why_unrepeatable("time_ts > current_date")
+    'current_date may give another answer to the same event'
+    """
+    import sqlglot
+    from sqlglot.errors import TokenError
+    from sqlglot.tokens import TokenType
+
+    try:
+        tokens = sqlglot.tokenize(sql, read=_DIALECT)
+    except TokenError:
+        return "its condition cannot be read here"
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        name = token.text.lower()
+        is_called = following is not None and following.token_type is TokenType.L_PAREN
+        is_name = token.token_type is not TokenType.STRING and (name[:1].isalpha() or name[:1] == "_")
+        if is_name and (name in _WITHOUT_BRACKETS or (is_called and name not in _REPEATABLE)):
+            return f"{name} may give another answer to the same event"
+    return None
 
 
 def _answered(events: DataFrame, asked: Mapping[str, tuple[str, str]]) -> DataFrame:

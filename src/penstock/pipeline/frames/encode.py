@@ -16,7 +16,7 @@ from penstock.events.bindings.pulsar import Profile
 from penstock.events.rules import REQUIRED, is_name
 from penstock.pipeline.arrow.batch import EventColumns
 from penstock.pipeline.arrow.bindings import binding_of
-from penstock.pipeline.arrow.cells import mask_of
+from penstock.pipeline.arrow.buffers import mask_of
 from penstock.pipeline.arrow.certain import certainly_valid
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.arrow.encode import Records, encode_batch

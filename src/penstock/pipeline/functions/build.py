@@ -20,7 +20,7 @@ from penstock.pipeline.ports import Target
 from penstock.pipeline.pulsar import PULSAR, is_served, profile_on
 from penstock.pipeline.stage import Stage
 
-__all__ = ["check_functions", "invoker_of", "module_path"]
+__all__ = ["check_functions", "close_functions", "invoker_of", "module_path"]
 
 
 def check_functions(stage: Stage) -> None:
@@ -28,6 +28,13 @@ def check_functions(stage: Stage) -> None:
     for route in stage.routes:
         if isinstance(route.invoker, FunctionInvoker):
             route.invoker.check()
+    close_functions(stage)
+
+
+def close_functions(stage: Stage) -> None:
+    """End the processes of all functions of a stage that run here."""
+    for route in stage.routes:
+        if isinstance(route.invoker, FunctionInvoker):
             route.invoker.close()
 
 

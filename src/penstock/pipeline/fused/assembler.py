@@ -1,18 +1,31 @@
 """Conditions and values of a plan as the numbers that the routing kernel reads.
 
-`stops` decides what can be assembled; `Assembler` then writes it: instructions into `code`, constants into a
-pool of bytes, paths as slots.
+Instructions go into `code`, constants into a pool of bytes, paths become slots. What most routes ask, an
+attribute or a number of the data against a constant, has short instructions of its own; everything else goes
+over the stack of values. `expressible` decides what can be assembled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
-from penstock.pipeline.plan.explain import explain
+from penstock.pipeline.fused.expressible import (
+    ARITHMETIC,
+    FUNCTIONS,
+    MAX_JOINED,
+    OF_PATH,
+    TESTS,
+    bound_of,
+    compared_type,
+    digits_of,
+)
+from penstock.pipeline.fused.simplify import where_only_true_counts
 from penstock.pipeline.plan.nodes import (
     And,
+    Arithmetic,
     Attribute,
     Boolean,
     Call,
@@ -20,11 +33,13 @@ from penstock.pipeline.plan.nodes import (
     Compare,
     Comparison,
     Data,
+    If,
     In,
     IsNull,
     Like,
     Node,
     Not,
+    Now,
     Null,
     Number,
     Or,
@@ -33,19 +48,17 @@ from penstock.pipeline.plan.nodes import (
     Time,
     Type,
 )
+from penstock.pipeline.plan.numbers import decimal_text
 from penstock.pipeline.plan.patterns import quoted
 from penstock.pipeline.plan.times import time_text
 from penstock.pipeline.plan.typing import type_of
 from penstock.wire import routing_layout as at
 
-__all__ = ["CORE", "Assembler", "stops_condition", "stops_value"]
+__all__ = ["CORE", "Assembler", "computed_parts"]
 
 CORE: Final = tuple(at.CORE_NAMES.decode().split())
 MAX_DIGITS: Final = 15
 """So many digits survive a double: two such decimals compare as their doubles do."""
-
-MAX_CHOICES: Final = 16
-"""Operands of a coalesce of texts or numbers: the tests that it becomes grow with their square."""
 
 _SIGNS: Final = {
     Comparison.EQUAL: at.EQUAL,
@@ -61,126 +74,31 @@ _MIRRORED: Final = {
     Comparison.GREATER: Comparison.LESS,
     Comparison.GREATER_OR_EQUAL: Comparison.LESS_OR_EQUAL,
 }
+_COMPARISONS: Final = {
+    Type.TEXT: at.Q_COMPARE_TEXT,
+    Type.NUMBER: at.Q_COMPARE_NUMBER,
+    Type.TIME: at.Q_COMPARE_TIME,
+}
 _PATTERNS: Final = {"starts_with": "{}%", "ends_with": "%{}", "contains": "%{}%"}
-_OF_PATH: Final = {"string_of_json": at.P_STRING, "text_of_json": at.P_SCALAR}
 
 
-# What can be done
-
-
-def stops_condition(node: Node) -> Iterator[str]:
-    """Name the parts of a condition that the kernel cannot do."""
-    match node:
-        case Boolean() | Null():
-            return
-        case And() | Or() | Coalesce():
-            for operand in node.operands:
-                yield from stops_condition(operand)
-        case Not():
-            yield from stops_condition(node.operand)
-        case _ if not _can(node):
-            yield explain(node)
-
-
-def _can(node: Node) -> bool:
-    if any(isinstance(part, Coalesce) and len([*_flat(part)]) > MAX_CHOICES for part, _ in _operands(node)):
-        return False
-    if (choice := _chosen_first(node)) is not None:
-        return not [*stops_condition(choice)]
-    match node:
-        case Compare():
-            return _can_compare(node.left, node.right)
-        case In():
-            return all(_can(Compare(Comparison.EQUAL, node.operand, element)) for element in node.elements)
-        case Like():
-            return _is_text(node.operand)
-        case IsNull():
-            return _can_be_null(node.operand)
-        case Call(function=name) if name in _PATTERNS:
-            return _is_text(node.arguments[0]) and isinstance(node.arguments[1], Text)
-        case _:
-            return _is_boolean(node)
-
-
-def _chosen_first(node: Node) -> Node | None:
-    """Give a test on a coalesce as tests on its operands, each behind those before it being null.
-
-    None: the test has no coalesce of texts or numbers in it. The choice is exact in three-valued logic: all
-    but one of its sides are false, so that one decides.
-    """
-    found = next(((part, put) for part, put in _operands(node) if isinstance(part, Coalesce)), None)
-    if found is None:
-        return None
-    *firsts, last = _flat(found[0])
-    put, missing = found[1], tuple(map(IsNull, firsts))
-    choices: list[Node] = [
-        And((*missing[:number], Not(missing[number]), put(operand))) for number, operand in enumerate(firsts)
-    ]
-    return Or((*choices, And((*missing, put(last)))))
-
-
-def _flat(node: Node) -> Iterator[Node]:
-    if isinstance(node, Coalesce):
-        for operand in node.operands:
-            yield from _flat(operand)
-    else:
-        yield node
-
-
-def _operands(node: Node) -> Iterator[tuple[Node, Callable[[Node], Node]]]:
-    """Give the texts and numbers that a test reads, each with the way to put another in its place."""
-    match node:
-        case Compare(operator=operator, left=left, right=right) if type_of(left) is not Type.BOOLEAN:
-            yield left, lambda part: Compare(operator, part, right)
-            yield right, lambda part: Compare(operator, left, part)
-        case Like():
-            yield node.operand, lambda part: replace(node, operand=part)
-        case IsNull() if type_of(node.operand) is not Type.BOOLEAN:
-            yield node.operand, IsNull
-        case Call(function=name, arguments=(operand, pattern)) if name in _PATTERNS:
-            yield operand, lambda part: Call(name, (part, pattern))
-
-
-def _can_compare(left: Node, right: Node) -> bool:
-    if isinstance(left, Null) or isinstance(right, Null):
-        return True
-    match type_of(left):
-        case Type.TEXT:
-            return _is_text(left) and _is_text(right)
-        case Type.BOOLEAN:
-            return not [*stops_condition(left), *stops_condition(right)]
-        case Type.NUMBER:
-            one_constant = (_is_number(left) and _is_exact(right)) or (_is_exact(left) and _is_number(right))
-            return one_constant or (isinstance(left, Number) and isinstance(right, Number))
-        case _:
-            return False
-
-
-def _can_be_null(node: Node) -> bool:
-    match type_of(node):
-        case Type.JSON:
-            return isinstance(node, Data)
-        case Type.TEXT:
-            return _is_text(node)
-        case Type.NUMBER:
-            return _is_number(node) or isinstance(node, Number)
-        case Type.BOOLEAN:
-            return not [*stops_condition(node)]
-        case found:
-            return found is Type.NULL
-
-
-def _is_text(node: Node) -> bool:
+def _is_loaded(node: Node) -> bool:
+    """Tell whether a text is there as it is: a constant, an attribute, or what is at a path."""
     match node:
         case Text() | Attribute():
             return True
         case Call(function=name, arguments=(Data(),)):
-            return name in _OF_PATH
+            return name in OF_PATH
         case _:
             return False
 
 
-def _is_number(node: Node) -> bool:
+def _is_plain(node: Node) -> bool:
+    return _is_loaded(node) or isinstance(node, Null | Time)
+
+
+def _is_read(node: Node) -> bool:
+    """Tell whether a number stands in an attribute or at a path."""
     match node:
         case Call(function="number_of_json", arguments=(Data(),)):
             return True
@@ -190,39 +108,39 @@ def _is_number(node: Node) -> bool:
             return False
 
 
-def _is_boolean(node: Node) -> bool:
-    match node:
-        case Call(function="boolean_of_json", arguments=(Data(),)):
-            return True
-        case Call(function="boolean_of_text", arguments=(Attribute(),)):
-            return True
-        case _:
-            return False
+def _is_short(node: Node) -> bool:
+    """Tell whether a constant has so few digits that it compares as its double does."""
+    found = digits_of(node) if isinstance(node, Number) else None
+    return found is not None and abs(found[0]) < 10**MAX_DIGITS and found[1] <= MAX_DIGITS
 
 
-def _is_exact(node: Node) -> bool:
-    """Tell whether a constant has few enough digits, written without an exponent."""
-    if not isinstance(node, Number):
-        return False
-    _, digits, exponent = node.value.as_tuple()
-    assert isinstance(exponent, int)  # a literal is finite
-    return len(digits) + max(exponent, 0) <= MAX_DIGITS and -exponent <= MAX_DIGITS
-
-
-def stops_value(node: Node) -> Iterator[str]:
-    """Name the parts of a value that the kernel cannot make."""
-    for part in _parts(node):
-        if not (_is_text(part) or isinstance(part, Null | Time)):
-            yield explain(part)
+def _is_read_against_short(node: Compare) -> bool:
+    return (_is_read(node.left) and _is_short(node.right)) or (_is_short(node.left) and _is_read(node.right))
 
 
 def _parts(node: Node) -> tuple[Node, ...]:
-    if isinstance(node, Call) and node.function == "concat" and node.arguments:
-        return tuple(part for argument in node.arguments for part in _parts(argument))
-    return (node,)
+    """Give the texts that a value joins."""
+    match node:
+        case Call(function="concat", arguments=()):
+            return (Text(""),)
+        case Call(function="concat"):
+            return tuple(chain.from_iterable(map(_parts, node.arguments)))
+        case _:
+            return (_folded(node),)
 
 
-# How it is written
+def _folded(node: Node) -> Node:
+    """Give the text of a constant as a constant."""
+    match node:
+        case Call(function="text_of_number", arguments=(Number(value=value),)):
+            return Text(decimal_text(value))
+        case _:
+            return node
+
+
+def computed_parts(node: Node) -> int:
+    """Count the parts of a value that need instructions."""
+    return sum(not _is_plain(part) for part in _parts(node))
 
 
 @dataclass(slots=True)
@@ -232,6 +150,8 @@ class Assembler:
     code: list[int] = field(default_factory=list)
     pool: bytearray = field(default_factory=lambda: bytearray(at.CORE_NAMES + at.CORE_HEADS))
     slots: dict[tuple[Step, ...], int] = field(default_factory=dict)
+    _programs: list[int] = field(default_factory=list)
+    """Where the instructions of values begin."""
 
     def constant(self, raw: bytes) -> tuple[int, int]:
         """Put bytes into the pool; give place and size."""
@@ -251,15 +171,15 @@ class Assembler:
         if not conjuncts:
             return -1
         start = len(self.code)
-        self._node(_positive(And(conjuncts)))
+        self._node(where_only_true_counts(And(conjuncts)))
         self._do(at.I_END)
         return start
 
     def value(self, node: Node) -> int:
         """Write a value; give where it begins."""
-        parts = [self._part(part) for part in _parts(node)]
+        parts = [self._part(part) if _is_plain(part) else self._computed(part) for part in _parts(node)]
         start = len(self.code)
-        self.code += [len(parts), *(number for part in parts for number in part)]
+        self.code += [len(parts), *chain.from_iterable(parts)]
         return start
 
     def attribute(self, name: str) -> tuple[int, int, int]:
@@ -268,10 +188,28 @@ class Assembler:
             return at.P_CORE, CORE.index(name), 0
         return at.P_EXTENSION, *self.constant(name.encode())
 
+    def computed(self) -> tuple[int, int]:
+        """Write where the values since the last call of this are computed; give place and count."""
+        start = len(self.code)
+        self.code += self._programs
+        found, self._programs = len(self._programs), []
+        return start, found
+
+    def _computed(self, node: Node) -> tuple[int, int, int]:
+        self._programs.append(len(self.code))
+        self._value(Call("text_of_time", (node,)) if type_of(node) is Type.TIME else node)
+        self._do(at.I_END)
+        return at.P_COMPUTED, len(self._programs) - 1, 0
+
     def _do(self, operation: int, *numbers: int) -> int:
         place = len(self.code)
         self.code += [operation, *numbers, *[0] * (at.I_INSTRUCTION - 1 - len(numbers))]
         return place
+
+    def _land(self, *jumps: int) -> None:
+        """Let jumps lead to here."""
+        for place in jumps:
+            self.code[place + 1] = len(self.code)
 
     def _part(self, node: Node) -> tuple[int, int, int]:
         match node:
@@ -282,15 +220,16 @@ class Assembler:
             case Attribute():
                 return self.attribute(node.name)
             case Call(function=name, arguments=(Data(path=path),)):
-                return _OF_PATH[name], self._slot(path), 0
+                return OF_PATH[name], self._slot(path), 0
             case _:
                 return at.P_NULL, 0, 0
 
     def _slot(self, path: tuple[Step, ...]) -> int:
         return self.slots.setdefault(path, len(self.slots))
 
+    # Booleans
+
     def _node(self, node: Node) -> None:
-        node = _chosen_first(node) or node
         _RULES[type(node)](self, node)
 
     def _literal(self, node: Boolean | Null) -> None:
@@ -309,8 +248,7 @@ class Assembler:
                 self._do(join)
             if number < len(operands) - 1:
                 jumps.append(self._do(jump))
-        for place in jumps:
-            self.code[place + 1] = len(self.code)
+        self._land(*jumps)
 
     def _and(self, node: And) -> None:
         self._joined(node.operands, at.TRUE, at.I_AND, at.I_JUMP_FALSE)
@@ -329,41 +267,73 @@ class Assembler:
         self._node(node.operand)
         self._do(at.I_NOT)
 
+    def _if(self, node: If) -> None:
+        self._choose(node, self._node)
+
+    def _choose(self, node: If, write: Callable[[Node], None]) -> None:
+        self._node(node.condition)
+        otherwise = self._do(at.I_JUMP_NOT_TRUE)
+        write(node.then)
+        end = self._do(at.I_JUMP)
+        self._land(otherwise)
+        write(node.otherwise)
+        self._land(end)
+
     def _in(self, node: In) -> None:
-        self._or(Or(tuple(Compare(Comparison.EQUAL, node.operand, each) for each in node.elements)))
+        equal = [Compare(Comparison.EQUAL, node.operand, each) for each in node.elements]
+        kind = _COMPARISONS.get(compared_type(node))
+        is_short = _is_loaded(node.operand) or all(map(_is_read_against_short, equal))
+        if kind is None or is_short or not equal:
+            self._or(Or(tuple(equal)))
+            return
+        self._value(node.operand)
+        jumps = []
+        for number, element in enumerate(node.elements):
+            self._do(at.I_COPY_VALUE)
+            self._value(element)
+            self._do(at.I_TEST, kind, 2, at.EQUAL)
+            if number:
+                self._do(at.I_OR)
+            jumps.append(self._do(at.I_JUMP_TRUE))
+        self._land(*jumps)
+        self._do(at.I_DROP_VALUE)
 
     def _compare(self, node: Compare) -> None:
-        if isinstance(node.left, Null) or isinstance(node.right, Null):
+        node = replace(node, left=_folded(node.left), right=_folded(node.right))
+        left, right = node.left, node.right
+        kind = compared_type(node)
+        if isinstance(left, Null) or isinstance(right, Null) or kind is Type.NULL:
             self._do(at.I_PUSH, at.NULL)
-            return
-        _COMPARED[type_of(node.left)](self, node)
+        elif kind is Type.BOOLEAN:
+            self._node(left)
+            self._node(right)
+            self._do(at.I_COMPARE_BOOLEAN, _SIGNS[node.operator])
+        elif _is_loaded(left) and _is_loaded(right):
+            self._compare_loaded(node)
+        elif _is_read_against_short(node):
+            self._compare_read(node)
+        else:
+            self._value(left)
+            self._value(right)
+            self._do(at.I_TEST, _COMPARISONS[kind], 2, _SIGNS[node.operator])
 
-    def _compare_text(self, node: Compare) -> None:
+    def _compare_loaded(self, node: Compare) -> None:
         match node.left, node.right:
             case Attribute(name=name), Text(value=text) if name in CORE:
                 constant = self.constant(text.encode())
                 self._do(at.I_COMPARE_CORE, CORE.index(name), _SIGNS[node.operator], *constant)
-            case _:
-                self._compare_texts(node)
+            case left, right:
+                self._do(at.I_LOAD_LEFT, *self._part(left))
+                self._do(at.I_LOAD_RIGHT, *self._part(right))
+                self._do(at.I_COMPARE_TEXT, _SIGNS[node.operator])
 
-    def _compare_texts(self, node: Compare) -> None:
-        self._do(at.I_LOAD_LEFT, *self._part(node.left))
-        self._do(at.I_LOAD_RIGHT, *self._part(node.right))
-        self._do(at.I_COMPARE_TEXT, _SIGNS[node.operator])
-
-    def _compare_number(self, node: Compare) -> None:
+    def _compare_read(self, node: Compare) -> None:
         left, right, operator = node.left, node.right, node.operator
-        if isinstance(left, Number) and isinstance(right, Number):
-            self._literal(Boolean(bool(_SIGNS[operator] & _sign(left, right))))
-            return
         if isinstance(left, Number):
             left, right, operator = right, left, _MIRRORED.get(operator, operator)
-        assert isinstance(right, Number)  # `stops_condition` saw to that
+        assert isinstance(right, Number)
         self._number(left)
-        sign, digits, exponent = right.value.as_tuple()
-        assert isinstance(exponent, int)
-        whole = int("".join(map(str, digits))) * 10 ** max(exponent, 0) * (-1 if sign else 1)
-        self._do(at.I_COMPARE_NUMBER, _SIGNS[operator], whole, max(-exponent, 0))
+        self._do(at.I_COMPARE_NUMBER, _SIGNS[operator], *(digits_of(right) or ()))
 
     def _number(self, node: Node) -> None:
         match node:
@@ -373,60 +343,117 @@ class Assembler:
                 self._do(at.I_LOAD_LEFT, *self._part(argument))
                 self._do(at.I_NUMBER_OF_TEXT)
 
-    def _compare_boolean(self, node: Compare) -> None:
-        self._node(node.left)
-        self._node(node.right)
-        self._do(at.I_COMPARE_BOOLEAN, _SIGNS[node.operator])
-
     def _like(self, node: Like) -> None:
         self._matches(node.operand, node.pattern)
 
     def _matches(self, operand: Node, pattern: str) -> None:
-        self._do(at.I_LOAD_LEFT, *self._part(operand))
-        self._do(at.I_LIKE, *self.constant(_pattern(pattern)))
+        place = self.constant(_pattern(pattern))
+        if _is_loaded(operand):
+            self._do(at.I_LOAD_LEFT, *self._part(operand))
+            self._do(at.I_LIKE, *place)
+        else:
+            self._value(operand)
+            self._do(at.I_TEST, at.Q_LIKE, 1, *place)
 
     def _call(self, node: Call) -> None:
         match node:
-            case Call(function=name, arguments=(operand, Text(value=text))):
+            case Call(function=name, arguments=(operand, Text(value=text))) if name in _PATTERNS:
                 self._matches(operand, _PATTERNS[name].format(quoted(text)))
             case Call(function="boolean_of_json", arguments=(Data(path=path),)):
                 self._do(at.I_BOOLEAN_OF_PATH, self._slot(path))
-            case Call(arguments=(argument,)):
-                self._do(at.I_LOAD_LEFT, *self._part(argument))
+            case Call(function="boolean_of_text", arguments=(Attribute() as attribute,)):
+                self._do(at.I_LOAD_LEFT, *self._part(attribute))
                 self._do(at.I_BOOLEAN_OF_TEXT)
+            case _:
+                for argument in node.arguments:
+                    self._value(argument)
+                self._do(at.I_TEST, TESTS[node.function], len(node.arguments))
 
     def _is_null(self, node: IsNull) -> None:
         operand = node.operand
-        match type_of(operand):
-            case Type.JSON:
-                assert isinstance(operand, Data)  # `stops_condition` saw to that
-                self._do(at.I_PATH_IS_NULL, self._slot(operand.path))
-            case Type.TEXT:
-                self._do(at.I_LOAD_LEFT, *self._part(operand))
-                self._do(at.I_TEXT_IS_NULL)
-            case Type.NUMBER if isinstance(operand, Number):
-                self._literal(Boolean(False))
-            case Type.NUMBER:
-                self._number(operand)
-                self._do(at.I_NUMBER_IS_NULL)
+        kind = type_of(operand)
+        if isinstance(operand, Coalesce) and kind is Type.JSON:
+            self._and(And(tuple(map(IsNull, operand.operands))))
+        elif isinstance(operand, Data):
+            self._do(at.I_PATH_IS_NULL, self._slot(operand.path))
+        elif kind in (Type.BOOLEAN, Type.NULL):
+            self._node(operand)
+            self._do(at.I_BOOLEAN_IS_NULL)
+        elif _is_loaded(operand):
+            self._do(at.I_LOAD_LEFT, *self._part(operand))
+            self._do(at.I_TEXT_IS_NULL)
+        elif _is_read(operand):
+            self._number(operand)
+            self._do(at.I_NUMBER_IS_NULL)
+        else:
+            self._value(operand)
+            self._do(at.I_VALUE_IS_NULL)
+
+    # Values
+
+    def _value(self, node: Node) -> None:
+        """Write a text, a number or a moment: its instructions leave it on the stack of values."""
+        _VALUES.get(type(node), Assembler._loaded)(self, node)
+
+    def _loaded(self, node: Node) -> None:
+        self._do(at.I_VALUE, *self._part(node))
+
+    def _fixed(self, node: Null | Number | Time) -> None:
+        match node:
+            case Number():
+                self._do(at.I_CONSTANT, *(bound_of(node) or ()))
+            case Time():
+                self._do(at.I_CONSTANT, node.micros, 0)
             case _:
+                self._do(at.I_CONSTANT, 0, -1)
+
+    def _now(self, node: Now) -> None:
+        self._do(at.I_NOW)
+
+    def _chosen(self, node: If) -> None:
+        self._choose(node, self._value)
+
+    def _arithmetic(self, node: Arithmetic) -> None:
+        self._called(ARITHMETIC[node.operator], (node.left, node.right))
+
+    def _function(self, node: Call) -> None:
+        match _folded(node):
+            case Call(function="number_of_json", arguments=(Data(path=path),)):
+                self._do(at.I_VALUE_OF_PATH, self._slot(path))
+            case Call(function="text_of_boolean", arguments=(operand,)):
                 self._node(operand)
-                self._do(at.I_BOOLEAN_IS_NULL)
+                self._do(at.I_VALUE_OF_BOOLEAN, self.constant(b"true")[0], self.constant(b"false")[0])
+            case Call(function="concat"):
+                self._concatenated(_parts(node))
+            case Call(function=name, arguments=arguments) if name in FUNCTIONS:
+                self._called(FUNCTIONS[name], arguments)
+            case text:
+                self._loaded(text)
 
+    def _first_of(self, node: Coalesce) -> None:
+        *firsts, last = node.operands
+        jumps = []
+        for operand in firsts:
+            self._value(operand)
+            jumps.append(self._do(at.I_JUMP_NOT_NULL))
+        self._value(last)
+        self._land(*jumps)
 
-def _sign(left: Number, right: Number) -> int:
-    return at.LESS if left.value < right.value else at.EQUAL if left.value == right.value else at.GREATER
+    def _called(self, function: int, arguments: tuple[Node, ...]) -> None:
+        for argument in arguments:
+            self._value(argument)
+        self._do(at.I_CALL, function, len(arguments))
 
-
-def _positive(node: Node) -> Node:
-    """Leave out that null is false, where only true counts: above AND and OR a null decides as false does."""
-    match node:
-        case And() | Or():
-            return replace(node, operands=tuple(map(_positive, node.operands)))
-        case Coalesce(operands=(operand, Boolean(value=False))):
-            return _positive(operand)
-        case _:
-            return node
+    def _concatenated(self, parts: tuple[Node, ...]) -> None:
+        held = 0
+        for part in parts:
+            self._value(part)
+            held += 1
+            if held == MAX_JOINED:
+                self._do(at.I_CALL, at.F_CONCAT, held)
+                held = 1
+        if held > 1:
+            self._do(at.I_CALL, at.F_CONCAT, held)
 
 
 def _pattern(pattern: str) -> bytes:
@@ -452,14 +479,18 @@ _RULES: Final[dict[type, Callable[[Assembler, Any], None]]] = {
     Or: Assembler._or,
     Coalesce: Assembler._coalesce,
     Not: Assembler._not,
+    If: Assembler._if,
     In: Assembler._in,
     Compare: Assembler._compare,
     Like: Assembler._like,
     IsNull: Assembler._is_null,
     Call: Assembler._call,
 }
-_COMPARED: Final[dict[Type, Callable[[Assembler, Compare], None]]] = {
-    Type.TEXT: Assembler._compare_text,
-    Type.NUMBER: Assembler._compare_number,
-    Type.BOOLEAN: Assembler._compare_boolean,
+_VALUES: Final[dict[type, Callable[[Assembler, Any], None]]] = {
+    **dict.fromkeys((Null, Number, Time), Assembler._fixed),
+    Now: Assembler._now,
+    Coalesce: Assembler._first_of,
+    If: Assembler._chosen,
+    Arithmetic: Assembler._arithmetic,
+    Call: Assembler._function,
 }

@@ -1,16 +1,16 @@
-"""The records of fetched batches as a machine takes them, and any of them as the Arrow batch of a stage."""
+"""The records of fetched batches as a machine takes them, and any of them as values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.errors import RecordsError
-from penstock.pipeline.arrow.decode import HEADERS
-from penstock.pipeline.arrow.found import Texts, texts_at
+from penstock.record import Headers, KafkaRecord
 from penstock.wire.buffer import Buffer, as_array
 from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.kafka.record_batch import RecordBatch, read_batches
@@ -30,7 +30,12 @@ from penstock.wire.kernels.records import (
     record_starts,
 )
 
-__all__ = ["Body", "Skip", "bodies_of", "corrupt"]
+__all__ = ["HELD", "INFLATED", "Body", "Skip", "bodies_of", "corrupt"]
+
+INFLATED: Final = 64 << 20
+"""Bytes that a compressed batch may inflate to."""
+HELD: Final = 64 << 20
+"""Inflated bytes behind which no further batch is inflated: a fetch may hold a thousand."""
 
 Skip = Callable[[RecordBatch], bool]
 """Whether a batch is passed over, because its transaction was aborted."""
@@ -78,57 +83,66 @@ class Body:
             raise corrupt(-1, self.base_offset)
         return fields.reshape(-1, FIELDS)[:, F_OFFSET] + self.base_offset
 
-    def arrow(self, starts: IntArray, topic: str, partition: int) -> pa.RecordBatch:
-        """Give the records that begin at `starts` as a stage takes them."""
-        rows = len(starts)
-        fields = np.empty(rows * FIELDS, np.int64)
-        headers = locate_records(self.records, starts, fields)
-        if headers < 0:
-            raise corrupt(partition, self.base_offset)
-        table = fields.reshape(rows, FIELDS)
-        columns = {
-            "key": self._binary(table[:, F_KEY], table[:, F_KEY_SIZE]),
-            "value": self._binary(table[:, F_VALUE], table[:, F_VALUE_SIZE]),
-            "headers": self._headers(fields, headers, partition),
-            "topic": pa.repeat(pa.scalar(topic, pa.utf8()), rows),
-            "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
-            "offset": pa.array(table[:, F_OFFSET] + self.base_offset),
-            "timestamp": pa.array(self._timestamps(table[:, F_TIMESTAMP])),
-        }
-        return pa.RecordBatch.from_pydict(columns)
+    def kafka_records(self, starts: IntArray, topic: str | None, partition: int | None) -> list[KafkaRecord]:
+        """Return the records that begin at `starts`, with their origin; RecordsError if there are none."""
+        fields = np.empty(len(starts) * FIELDS, np.int64)
+        count = locate_records(self.records, starts, fields)
+        places = np.empty(max(count, 0) * HEADER_FIELDS, np.int64)
+        if count < 0 or locate_headers(self.records, fields, places) < 0:
+            raise corrupt(-1 if partition is None else partition, self.base_offset)
+        data, found = self._bytes(starts), iter(places.tolist())
+        append, base, base_time = self.append_timestamp, self.base_offset, self.base_timestamp
+        records = list[KafkaRecord]()
+        for row in fields.reshape(-1, FIELDS).tolist():
+            key, key_size, value, value_size = row[F_KEY], row[F_KEY_SIZE], row[F_VALUE], row[F_VALUE_SIZE]
+            record = KafkaRecord(
+                key=None if key_size < 0 else bytes(data[key : key + key_size]),
+                value=None if value_size < 0 else bytes(data[value : value + value_size]),
+                headers=_headers(data, found, row[F_HEADERS]),
+                topic=topic,
+                partition=partition,
+                offset=row[F_OFFSET] + base,
+                timestamp=base_time + row[F_TIMESTAMP] if append is None else append,
+            )
+            records.append(record)
+        return records
 
-    def _timestamps(self, deltas: IntArray) -> IntArray:
-        if self.append_timestamp is not None:
-            return np.full(len(deltas), self.append_timestamp, np.int64)
-        return deltas + self.base_timestamp
+    def _bytes(self, starts: IntArray) -> bytes | memoryview:
+        """Return the bytes to cut records out of: a copy is quicker, if many of the records are wanted."""
+        return self.records.tobytes() if len(starts) * _WORTH_A_COPY >= self.count else self.records.data
 
-    def _binary(self, starts: IntArray, sizes: IntArray) -> pa.BinaryArray:
-        return _view(texts_at(Texts(self.records, starts, sizes), sizes >= 0))
 
-    def _headers(self, fields: IntArray, count: int, partition: int) -> pa.ListArray:
-        found = np.empty(count * HEADER_FIELDS, np.int64)
-        if locate_headers(self.records, fields, found) < 0:
-            raise corrupt(partition, self.base_offset)
-        table = found.reshape(count, HEADER_FIELDS)
-        names = self._binary(table[:, 0], table[:, 1])
-        pairs = pa.StructArray.from_arrays(
-            [_texts(names), self._binary(table[:, 2], table[:, 3])], ["key", "value"]
+_WORTH_A_COPY: Final = 32
+"""To slice bytes is quicker than to slice a view by more than a copy of so many records takes."""
+_MOST_NAMES: Final = 1024
+_MOST_NAME: Final = 128
+_names: Final[dict[bytes, str]] = {}
+"""Names of headers that came before, as text."""
+
+
+def _headers(data: bytes | memoryview, numbers: Iterator[int], count: int) -> Headers:
+    """Cut headers out; each has four numbers: start and size of its name and of its value."""
+    if not count:
+        return ()
+    headers = []
+    for name, length, value, size in islice(zip(numbers, numbers, numbers, numbers, strict=True), count):
+        raw = bytes(data[name : name + length])
+        text = _names.get(raw)
+        headers.append(
+            (
+                _name(raw) if text is None else text,
+                None if size < 0 else bytes(data[value : value + size]),
+            )
         )
-        counts = fields.reshape(-1, FIELDS)[:, F_HEADERS]
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), pairs).cast(HEADERS)
+    return tuple(headers)
 
 
-def _view(texts: pa.StringArray) -> pa.BinaryArray:
-    return pa.Array.from_buffers(pa.binary(), len(texts), texts.buffers(), texts.null_count)
-
-
-def _texts(names: pa.BinaryArray) -> pa.StringArray:
-    try:
-        return names.cast(pa.utf8())
-    except pa.ArrowInvalid:
-        # A header's name is text by protocol; Kafka's own client reads other bytes so, too.
-        return pa.array([raw.decode("utf-8", "replace") for raw in names.to_pylist()], pa.utf8())
+def _name(raw: bytes) -> str:
+    # A header's name is text by protocol; Kafka's own client replaces other bytes, too.
+    text = raw.decode("utf-8", "replace")
+    if len(_names) < _MOST_NAMES and len(raw) <= _MOST_NAME:
+        _names[raw] = text
+    return text
 
 
 def corrupt(partition: int, offset: int) -> RecordsError:

@@ -1,4 +1,4 @@
-"""The parent of workers that run fused tasks: as `penstock.pipeline.daemon`, with the kernels that route."""
+"""The parent of workers that call the routing kernel: as `penstock.pipeline.daemon`, with that kernel."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Final
 
 from penstock.pipeline import daemon
 
-__all__ = ["FUSED"]
+__all__ = ["KERNEL"]
 
-FUSED: Final = "penstock.pipeline.fused.task"
+KERNEL: Final = "penstock.pipeline.fused.machine"
 
 if __name__ == "__main__":
-    daemon.main(FUSED)
+    daemon.main(KERNEL)

@@ -1,19 +1,23 @@
-"""The records of some partitions on their way through a machine: fetched as bytes, fed as bytes.
+"""The records of some partitions on their way through a router: fetched as bytes, fed as bytes.
 
-It knows how far each partition has come and where it ends, and what became of records that were deleted.
+The router is a machine where the kernel decides, else one that asks the reference about every record. It
+knows how far each partition has come and where it ends, and what became of records that were deleted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.brokers.kafka_offsets import Offsets
-from penstock.brokers.kafka_raw.fetcher import Fetched, Fetcher, Wanted
+from penstock.brokers.kafka_raw.fetched import Fetched
+from penstock.brokers.kafka_raw.fetcher import Wanted
 from penstock.brokers.kafka_raw.visible import visible
 from penstock.errors import JobFailed, OffsetOutOfRange
-from penstock.pipeline.fused.machine import Machine
+from penstock.pipeline.delivery.range_clock import RangeClock
+from penstock.pipeline.delivery.source_cluster import source_fetcher, target_partitions
+from penstock.pipeline.evaluators.reference.batch_router import ReferenceBatchRouter
 from penstock.pipeline.fused.outbox import Put
 from penstock.pipeline.fused.work import Work
 
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.brokers.kafka_raw.cluster import Cluster
     from penstock.wire.buffer import Buffer
 
-__all__ = ["Feed", "Router"]
+__all__ = ["Feed", "Router", "load_kernels"]
 
 _NEVER: Final = 2**63 - 1
 
@@ -31,15 +35,47 @@ class Router(Protocol):
 
     counts: Counter[str]
 
-    def feed(self, data: Buffer, *, topic: str, partition: int, first: int, end: int) -> None:
-        """Take the records with offsets from `first` up to `end` of whole batches."""
+    @property
+    def collects(self) -> bool:
+        """Whether `feed` only collects, and `flush` routes a part of it before it puts the first batch.
 
-    def flush(self) -> None:
-        """Put what is waiting."""
+        Then nothing may be open when it is flushed, and each flush is committed before the next one.
+        """
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has records that it has not routed yet."""
+
+    @property
+    def held(self) -> Mapping[int, int]:
+        """By partition, the offset of the first record that it holds."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more should be fed before it is flushed."""
+
+    def feed(self, data: Buffer, *, topic: str, partition: int, first: int, end: int, now: int) -> int | None:
+        """Take the records with offsets from `first` up to `end` of whole batches; `now` in microseconds.
+
+        Returns where the first batch begins that it had no room for, None if it took all; with nothing in it
+        there is room for one.
+        """
+
+    def flush(self, *, now: int) -> None:
+        """Put what is waiting; one that collects routes it first, with `now` in microseconds."""
+
+
+def load_kernels(work: Work) -> None:
+    """Load the routing kernel if this work calls it, before anything waits for its feed.
+
+    Where no cache has it, it takes a minute to compile; work for the reference alone does without.
+    """
+    if work.program.has_kernel:
+        import penstock.pipeline.fused.machine  # noqa: F401
 
 
 class Feed:
-    """A fetcher and a machine, or another router; `positions` is where each partition goes on."""
+    """A fetcher and a router; `positions` is how far each partition was fed, `done` how far it was routed."""
 
     def __init__(
         self,
@@ -50,11 +86,17 @@ class Feed:
         ends: Offsets | None = None,
         *,
         max_wait: float = 0.5,
+        clock: RangeClock | None = None,
     ) -> None:
-        """`to` is where a machine puts its batches, or what takes the records instead of a machine."""
+        """`to` is where the router puts its batches, or a router of one's own.
+
+        `clock` says what `now()` is; without one each feed has a range of its own.
+        """
+        self.before: Callable[[int, int], None] | None = None
+        """Called with a partition and the offset up to which its records are routed next."""
+        self._clock = clock or RangeClock()
         self.positions = dict(positions)
-        self.reached = dict(positions)
-        """How far records were fed, also those of a fetch in the middle of which something was raised."""
+        self._reached = dict(positions)
         self.stable: dict[int, int] = {}
         """Where each partition ends for who reads only what is committed, as far as it was told."""
         self._work = work
@@ -63,9 +105,9 @@ class Feed:
         self._cluster = cluster
         self._put = to
         self._limits: dict[int, int] = {}
-        self._machine = self._new_machine(to) if callable(to) else to
+        self._router = self._new_router(to) if callable(to) else to
         wanted = [Wanted(work.topic, part, at, self._ends.get(part)) for part, at in positions.items()]
-        self._fetcher = Fetcher(cluster, wanted, max_wait=max_wait)
+        self._fetcher = source_fetcher(work, cluster, wanted, max_wait=max_wait)
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -73,7 +115,36 @@ class Feed:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something left to fetch before the ends."""
+        """Whether there is something left to fetch before the ends, or to route."""
+        return self._is_fetching or self._router.holds
+
+    @property
+    def takes(self) -> bool:
+        """Whether there is something left to fetch, and room for it."""
+        return self._is_fetching and not self._router.is_full
+
+    @property
+    def collects(self) -> bool:
+        """Whether `flush` routes what was collected: see `Router.collects`."""
+        return self._router.collects
+
+    @property
+    def holds(self) -> bool:
+        """Whether records are collected that were not routed yet."""
+        return self._router.holds
+
+    @property
+    def done(self) -> dict[int, int]:
+        """How far each partition was routed."""
+        return _not_behind(self.positions, self._router.held)
+
+    @property
+    def reached(self) -> dict[int, int]:
+        """How far records were routed, also those of a fetch in the middle of which something was raised."""
+        return _not_behind(self._reached, self._router.held)
+
+    @property
+    def _is_fetching(self) -> bool:
         return any(at < self._ends.get(part, _NEVER) for part, at in self.positions.items())
 
     @property
@@ -84,10 +155,13 @@ class Feed:
     @property
     def lag(self) -> int:
         """Count the offsets between here and the end."""
-        return sum(max(0, last - self.positions[part]) for part, last in self.stable.items())
+        done = self.done
+        return sum(max(0, last - done[part]) for part, last in self.stable.items())
 
     def poll(self, timeout: float) -> bool:
-        """Feed what has come within a time; say whether anything moved."""
+        """Feed what has come within a time; say whether anything moved. What is full takes nothing."""
+        if not self.takes:
+            return False
         before = dict(self.positions)
         try:
             for fetched in self._fetcher.poll(timeout):
@@ -98,48 +172,72 @@ class Feed:
 
     def add(self, partition: int) -> None:
         """Take a partition that the topic has got meanwhile, from its beginning."""
-        self.positions[partition] = self.reached[partition] = 0
+        self.positions[partition] = self._reached[partition] = 0
         self._fetcher.seek(self._work.topic, partition, 0)
 
     def rewind(self, positions: Offsets, limits: Mapping[int, int] | None = None) -> None:
-        """Go on at other positions, and forget what the machine holds and has counted.
+        """Go on at other positions, and forget what the router holds and has counted.
 
         `limits` are the bytes of a batch that targets were found to take; they hold from now on.
         """
         assert callable(self._put), "a feed of another router is not rewound"
         self.positions = dict(positions)
-        self.reached = dict(positions)
+        self._reached = dict(positions)
         self._lost = 0
         self._limits |= limits or {}
-        self._machine = self._new_machine(self._put)
+        self._router = self._new_router(self._put)
         for part, offset in positions.items():
             self._fetcher.seek(self._work.topic, part, offset)
 
     def flush(self) -> None:
-        """Let the machine put what it still holds."""
-        self._machine.flush()
+        """Let the router put what it still holds; one that collects, a part of it."""
+        self._router.flush(now=self._clock.read())
 
     def taken(self) -> Mapping[str, int]:
         """Give what was counted since the last time."""
-        counts = Counter(self._machine.counts)
+        counts = Counter(self._router.counts)
         counts["n_lost"] += self._lost
-        self._machine.counts.clear()
+        self._router.counts.clear()
         self._lost = 0
         return counts
 
-    def _new_machine(self, put: Put) -> Machine:
+    def _new_router(self, put: Put) -> Router:
         work = self._work
-        counted = [self._cluster.partitions(target.topic) for target in work.program.targets]
+        counted = [target_partitions(self._cluster, each) for each in work.program.targets]
+        if not work.program.has_kernel:
+            return ReferenceBatchRouter(work.program, work.stage, counted, put, limits=self._limits)
+        from penstock.pipeline.fused.machine import Machine
+
         return Machine(work.program, work.stage, counted, put, shadow=work.shadow, limits=self._limits)
 
     def _feed(self, fetched: Fetched) -> None:
         part, end = fetched.partition, self._ends.get(fetched.partition, _NEVER)
-        self.reached[part] = min(max(fetched.next_offset, self.positions[part]), end)
+        reached = min(max(fetched.next_offset, self.positions[part]), end)
+        if self.before is not None:
+            self.before(part, reached)
+        self._reached[part] = reached
         for batches in visible(fetched.data, fetched.aborted):
-            self._machine.feed(batches, topic=fetched.topic, partition=part, first=fetched.first, end=end)
+            left = self._router.feed(
+                batches,
+                topic=fetched.topic,
+                partition=part,
+                first=fetched.first,
+                end=end,
+                now=self._clock.read(),
+            )
+            if left is not None:
+                self._leave(fetched, max(left, self.positions[part]))
+                return
         # Batches that nobody may see, and offsets that compaction took, are behind us too.
         self.positions[part] = min(max(fetched.next_offset, self.positions[part]), end)
         self.stable[part] = fetched.last_stable_offset
+
+    def _leave(self, fetched: Fetched, at: int) -> None:
+        """Fetch anew from an offset on: what a fetch inflates to is more than is held at once."""
+        part = fetched.partition
+        self.positions[part] = self._reached[part] = at
+        self.stable[part] = fetched.last_stable_offset
+        self._fetcher.seek(fetched.topic, part, at)
 
     def _skip(self, gone: OffsetOutOfRange) -> None:
         """Go on behind records that were deleted, if that is allowed."""
@@ -162,3 +260,7 @@ class Feed:
         self._lost += at - gone.offset
         self.positions[gone.partition] = at
         self._fetcher.seek(gone.topic, gone.partition, at)
+
+
+def _not_behind(positions: Offsets, held: Mapping[int, int]) -> dict[int, int]:
+    return {part: min(at, held.get(part, at)) for part, at in positions.items()}

@@ -19,6 +19,7 @@ from penstock.wire import routing_layout as at
 from penstock.wire.buffer import as_array
 from penstock.wire.kernels import IntArray
 from penstock.wire.kernels.json import FIELDS, STACK_SIZE
+from penstock.wire.kernels.records import F_OFFSET
 from penstock.wire.kernels.routing.boxes import S_COUNT, S_USED
 from penstock.wire.kernels.routing.memory import remember
 from penstock.wire.kernels.routing.run import run
@@ -52,6 +53,10 @@ class Interpreter:
         self._stopped = (-1, 0)
         self._has_raised = False
 
+    def set_now(self, micros: int) -> None:
+        """Give the moment of the records to come; without one what asks for it is not certain."""
+        self._code[at.C_NOW] = micros
+
     def begin(self, body: Body) -> None:
         """Take a body; its counters go on from those of the one before."""
         self._body = body
@@ -62,6 +67,7 @@ class Interpreter:
             at.X_FIRST: body.first,
             at.X_END: body.end,
             at.X_FORCED: -1,
+            at.X_BASE: body.base_offset,
         }.items():
             self.state[name] = value
 
@@ -88,6 +94,11 @@ class Interpreter:
             yield
         finally:
             self.state[:], self._body, self._stopped = before
+
+    @property
+    def offset(self) -> int:
+        """The offset of the record at which the loop stopped."""
+        return int(self.state[at.X_BASE] + self._work[F_OFFSET])
 
     def pass_over(self) -> None:
         """Go behind the record at which the loop stopped."""

@@ -8,74 +8,62 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
-from functools import partial
 from threading import Event
-from time import monotonic
 from typing import Final
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.kafka_raw.retry import is_retriable, pauses
-from penstock.brokers.kafka_raw.topic_offsets import earliest, latest
 from penstock.brokers.outage import OutageLog
 from penstock.errors import (
+    AccessDenied,
     CheckpointMismatch,
+    ClusterError,
     JobFailed,
     KafkaRefused,
     PenstockError,
     ProducerFenced,
+    TlsFailed,
+    UnknownSchemas,
     Unreachable,
 )
+from penstock.pipeline.delivery.cluster_marks import (
+    Marks,
+    lowest_marks,
+    moment_of,
+    offsets_by_sink,
+    plan_of,
+    same_plan,
+)
+from penstock.pipeline.delivery.kafka_sink import FanOut, committed_marks, opened
+from penstock.pipeline.delivery.range_clock import OpenRange, RangeClock, read_open_range
+from penstock.pipeline.delivery.source_cluster import (
+    PulsarSourceCluster,
+    SourceCluster,
+    source_cluster,
+    source_earliest,
+    source_latest,
+)
 from penstock.pipeline.fused.feed import Feed
-from penstock.pipeline.fused.mark import Mark, read_belonging, read_run
-from penstock.pipeline.fused.narrowing import redo
-from penstock.pipeline.fused.outlet import Outlet, opened
-from penstock.pipeline.fused.same_topic import refuse_other_topic
+from penstock.pipeline.fused.loop_run import Beat, LoopRun
+from penstock.pipeline.fused.mark import read_belonging, read_run
+from penstock.pipeline.fused.outlet import Outlet
 from penstock.pipeline.fused.work import TRANSACTION_SECONDS, Work
 from penstock.wire.kafka.error_codes import ErrorCode
 
-__all__ = ["Beat", "Loop", "refuse_other_owner"]
+__all__ = ["Loop", "refuse_other_owner"]
 
 _log = logging.getLogger(__name__)
 _GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _FIRST_PAUSE: Final = 0.5
 """Seconds before a loop begins anew whose cluster was away."""
+_SETTLED: Final = 5.0
+"""Seconds without a new record after which everything before was committed, if nothing has failed."""
 _RETURNING: Final = 60.0
 """Seconds after an outage in which a refusal that passes is taken for a part of the return."""
-_TURN: Final = 0.25
-"""So long a loop waits for records before it looks whether it shall end."""
-_LONGEST: Final = 1.0
-"""A transaction is committed after so many seconds, however much there is to do."""
-_BEAT: Final = 1.0
-_GROWTH: Final = 10.0
-"""How often it is asked whether the topic has more partitions."""
-_KEEPING: Final = 3600.0
-"""How often marks are committed anew: a broker forgets those of a group that is silent for a week."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
-    """What was committed since the last beat."""
-
-    counts: Counter[str]
-    start: Offsets
-    end: Offsets
-    lag: int
-    seconds: float
-
-
-@dataclass(slots=True)
-class _Since:
-    """What has happened since the last beat."""
-
-    start: Offsets
-    began: float = field(default_factory=monotonic)
-    counts: Counter[str] = field(default_factory=Counter)
 
 
 class Loop:
@@ -92,8 +80,16 @@ class Loop:
         anew: bool = False,
         take_over: bool = False,
         outage: OutageLog | None = None,
+        learnt: Callable[[UnknownSchemas], Work] | None = None,
+        restore: Callable[[str, bytes], Work | None] | None = None,
     ) -> None:
-        """`outage` is told whether the cluster answers."""
+        """`outage` is told whether the cluster answers.
+
+        `learnt` gives the work that knows schemas which records have named; without it they end the loop.
+        `restore` makes the work of an earlier plan, of which it is given the digest and what was kept; None
+        if it is not to be had any more.
+        """
+        self._restore = restore
         self._outage = outage or OutageLog(_log, f"the cluster of {work.topic}")
         self._work = work
         self._tell = tell
@@ -102,6 +98,7 @@ class Loop:
         self._until_idle = until_idle
         self._anew = anew
         self._take_over = take_over
+        self._learnt = learnt
         self._run_id = secrets.token_hex(4)
         self._runs: set[str | None] = set()
         """Whose marks were there when it began; other ones are of somebody who began later."""
@@ -120,28 +117,66 @@ class Loop:
     def _has_run(self) -> bool:
         """Run until it is over; False if the cluster was away for too long and it may begin anew."""
         try:
-            self._run_once()
+            while not self._is_ended():
+                pass
         except PenstockError as exc:
-            is_daemon = not self._once and self._until_idle is None
-            if not is_daemon or not _is_away(exc):
+            if not self._is_daemon or not _is_away(exc):
                 raise
             if isinstance(exc, KafkaRefused) and self._outage.seconds_since_end < _RETURNING:
                 # Brokers answer before their coordinators have read their logs: that is no second outage.
                 _log.info("group %s: begins anew: %s", self._work.group, exc)
             else:
-                self._outage.failed(exc)
+                self._outage.failed(exc, is_work=True)
             if self._stop.is_set():
                 _log.warning("group %s: what was under way is done again by the next run", self._work.group)
             return False
         return True
 
-    def _run_once(self) -> None:
+    @property
+    def _is_daemon(self) -> bool:
+        """Whether it has no end of its own."""
+        return not self._once and self._until_idle is None
+
+    def _is_ended(self) -> bool:
+        """Run until it is over; False if it shall begin anew, with schemas that records have named."""
+        try:
+            self._run_once()
+        except UnknownSchemas as exc:
+            if self._learnt is None:
+                raise
+            return self._learn(exc, self._learnt)
+        return True
+
+    def _learn(self, unknown: UnknownSchemas, learnt: Callable[[UnknownSchemas], Work]) -> bool:
+        """Look up what records have named, as long as the registry is away; True if it is asked to end."""
+        delays = pauses(_FIRST_PAUSE)
+        while not self._stop.is_set():
+            try:
+                self._work = learnt(unknown)
+            except ClusterError as exc:
+                # A registry answers with an error of the server while its own store is away.
+                if not self._is_daemon or isinstance(exc, AccessDenied | TlsFailed):
+                    raise
+                self._outage.failed(exc)
+                self._stop.wait(next(delays))
+            else:
+                self._outage.worked()
+                return False
+        return True
+
+    def _run_once(self, *, goes_on: bool = True, finishes: bool = True) -> None:
+        """Run; what another plan has begun is finished by it first, unless that was done just now."""
         outlet: Outlet | None = None
         try:
-            with Cluster(self._work.settings, stop=self._stop, outage=self._outage) as cluster:
+            with self._cluster() as cluster:
                 self._look_who_works(cluster)
                 with opened(self._work, cluster, "loop") as outlet:
-                    self._run(cluster, outlet)
+                    begun = self._begun(cluster) if finishes else None
+                    if begun is None:
+                        self._run(cluster, outlet, goes_on)
+            if begun is not None:
+                self._finish(begun)
+                self._run_once(finishes=False)
         except ProducerFenced as exc:
             if outlet is None or not outlet.expired:
                 raise _taken_over(self._work) from exc
@@ -152,43 +187,168 @@ class Loop:
                 next="look at the brokers; nothing of it is lost, and the next run does it again",
             ) from exc
 
+    def _begun(self, cluster: Cluster) -> Work | None:
+        """Return the work of the plan that left the clusters at different marks; None if it was this one.
+
+        None also if it is not to be had: then nothing is left out, and what lies between is written again.
+        It is looked for when nobody else can move the marks any more.
+        """
+        work = self._work
+        if self._restore is None or self._anew or not (work.outputs and work.exactly_once):
+            return None
+        assert isinstance(cluster, SourceCluster)
+        found = self._committed(cluster, decided=None)
+        # Pulsar clusters have no marks.
+        sinks = sorted(found.keys() & {target.sink for target in work.program.targets})
+        leading = [
+            mark
+            for part in {part for sink in sinks for part in found[sink]}
+            for each in [offsets_by_sink(part, 0, found, sinks)]
+            for sink in sinks
+            if (mark := found[sink].get(part)) is not None and mark.offset > min(each.values())
+        ]
+        digest = plan_of(leading)
+        if digest is None or digest == work.plan:
+            return None
+        kept = (snapshot.plan for snapshot in cluster.seen.values() if snapshot.plan is not None)
+        restored = (self._restore(digest, plan) for plan in kept)
+        return next((each for each in restored if each is not None and each.plan == digest), None)
+
+    def _finish(self, begun: Work) -> None:
+        """Bring all clusters to one mark, by the plan that left them at several."""
+        _log.info("group %s: what was begun is finished by the routes that began it", self._work.group)
+        other = Loop(begun, self._tell, stop=self._stop, take_over=self._take_over, outage=self._outage)
+        other._run_id = self._run_id
+        try:
+            other._run_once(goes_on=False)
+        finally:
+            # Whether it was shut out, and by whom, is looked at before the next attempt.
+            self._doubt, self._runs = other._doubt, other._runs
+
+    def _cluster(self) -> Cluster:
+        return source_cluster(self._work, stop=self._stop, outage=self._outage)
+
     def _look_who_works(self, cluster: Cluster) -> None:
         """Raise JobFailed if it was shut out by another loop, and not because of time.
 
         A broker says the same of both; who began later has committed marks before anything else.
         """
         if self._doubt is not None:
-            found = GroupOffsets(cluster, self._work.group).committed(self._work.topic)
-            if not {read_run(mark.metadata) for mark in found.values()} <= {*self._runs, self._run_id}:
+            found = self._committed(cluster)
+            if not _runs(found) <= {*self._runs, self._run_id}:
                 raise _taken_over(self._work) from self._doubt
             self._doubt = None
 
-    def _run(self, cluster: Cluster, outlet: Outlet) -> None:
-        start = self._start(cluster)
-        ends = latest(cluster, self._work.topic, read_committed=True) if self._once else None
-        with closing(Feed(self._work, cluster, outlet.put, start, ends)) as feed:
-            run = _Run(self._work, cluster, feed, outlet, self._tell, self._run_id)
-            run.claim()
+    def _committed(self, cluster: Cluster, decided: Collection[int] | None = ()) -> Marks:
+        if isinstance(cluster, SourceCluster) and self._work.exactly_once:
+            return committed_marks(self._work, cluster, decided=decided)
+        if isinstance(cluster, PulsarSourceCluster):
+            return {0: lowest_marks(committed_marks(self._work, cluster), self._work.marked)}
+        return {0: GroupOffsets(cluster, self._work.group).committed(self._work.topic)}
+
+    def _run(self, cluster: Cluster, outlet: Outlet, goes_on: bool) -> None:
+        start, ahead, moments, begun = self._start(cluster, outlet)
+        ends = source_latest(self._work, cluster) if self._once else None
+        clock = RangeClock()
+        with closing(Feed(self._work, cluster, outlet.put, start, ends, clock=clock)) as feed:
+            run = LoopRun(self._work, cluster, feed, outlet, self._gets_on, self._run_id, clock)
+            if self._work.pulsar_outputs and self._work.exactly_once:
+                run.wait_to_adopt(source_latest(self._work, cluster))
+            run.claim(moments, begun)
             # From here on the group's offsets are those of this loop.
             self._anew = False
-            run.until(self._is_over)
+            if isinstance(outlet, FanOut):
+                run.catch_up(outlet, ahead, moments)
+                run.finish_begun(begun)
+            run.until(self._is_over if goes_on else lambda feed, idle: True)
 
-    def _start(self, cluster: Cluster) -> Offsets:
-        """Give where to begin; the marks are read when nobody else can move them any more."""
-        begin = earliest(cluster, self._work.topic)
-        found = GroupOffsets(cluster, self._work.group).committed(self._work.topic)
+    def _start(
+        self, cluster: Cluster, outlet: Outlet
+    ) -> tuple[Offsets, Mapping[int, Offsets], Mapping[int, int], Mapping[int, OpenRange]]:
+        """Give where to begin; by partition how far each sink is where they differ, and what now() was there.
+
+        Last, by partition, what was perhaps begun behind where it begins, and with which moment. The marks
+        are read when nobody else can move them any more.
+        """
+        begin = source_earliest(self._work, cluster)
+        found = self._committed(cluster, decided=None)
         if not self._take_over:
             # Somebody else may have written here since the job was prepared.
-            refuse_other_owner(self._work, found)
-        self._runs = {read_run(mark.metadata) for mark in found.values()}
+            for marks in found.values():
+                refuse_other_owner(self._work, marks)
+        self._runs = _runs(found)
         if self._anew:
-            return begin
-        return {**begin, **{part: mark.offset for part, mark in found.items() if part in begin}}
+            if isinstance(outlet, FanOut):
+                for part, first in begin.items():
+                    outlet.place(part, None, first)
+            return begin, {}, {}, {}
+        if not isinstance(outlet, FanOut):
+            return (
+                {**begin, **{part: mark.offset for part, mark in found[0].items() if part in begin}},
+                {},
+                {},
+                {},
+            )
+        return self._fanned_out_start(begin, found, outlet)
+
+    def _fanned_out_start(
+        self, begin: Offsets, found: Marks, outlet: FanOut
+    ) -> tuple[Offsets, Mapping[int, Offsets], Mapping[int, int], Mapping[int, OpenRange]]:
+        """Return what `_start` does where several marks may differ, and place the outlet there."""
+        places = {part: offsets_by_sink(part, first, found, outlet.sinks) for part, first in begin.items()}
+        ahead = {part: each for part, each in places.items() if len({*each.values()}) > 1}
+        leading = {
+            part: [
+                mark
+                for sink in outlet.sinks
+                if (mark := found[sink].get(part)) is not None and mark.offset > min(each.values())
+            ]
+            for part, each in ahead.items()
+        }
+        if not same_plan((mark for marks in leading.values() for mark in marks), self._work.plan):
+            ahead = {}  # the routes were edited since: nothing is left out, and nothing lost
+        outlet.keep(ahead)
+        known = {
+            part: [
+                mark
+                for sink in outlet.sinks
+                # A cluster that was not written for a while has an old mark, which says nothing any more.
+                if (mark := found[sink].get(part)) is not None and mark.offset >= min(each.values())
+            ]
+            for part, each in places.items()
+        }
+        for part, each in places.items():
+            lowest = min(known[part], key=lambda mark: mark.offset, default=None)
+            outlet.place(part, lowest, min(each.values()))
+        outlet.divide_as(mark for marks in known.values() for mark in marks)
+        found_moments = {part: moment_of(leading[part]) for part in ahead}
+        moments = {part: moment for part, moment in found_moments.items() if moment is not None}
+        start = {part: min(each.values()) for part, each in places.items()}
+        begun = {
+            part: open_range
+            for part, first in start.items()
+            for sink in outlet.sinks
+            if (mark := found[sink].get(part)) is not None
+            and mark.offset == first
+            and (open_range := read_open_range(mark.metadata)) is not None
+        }
+        return start, ahead, moments, begun
+
+    def _gets_on(self, beat: Beat) -> None:
+        self._outage.worked(is_work=True)
+        self._tell(beat)
 
     def _is_over(self, feed: Feed, idle: float) -> bool:
+        if idle > _SETTLED:
+            self._outage.worked(is_work=True)
         if self._stop.is_set() or (self._once and not feed.waiting):
             return True
-        return self._until_idle is not None and feed.caught_up and idle > self._until_idle
+        is_idle = feed.caught_up and not feed.holds
+        return self._until_idle is not None and is_idle and idle > self._until_idle
+
+
+def _runs(found: Marks) -> set[str | None]:
+    return {read_run(mark.metadata) for marks in found.values() for mark in marks.values()}
 
 
 def _taken_over(work: Work) -> JobFailed:
@@ -222,136 +382,3 @@ def refuse_other_owner(work: Work, marks: Mapping[int, GroupOffset]) -> None:
                 next="give this pipeline a name of its own (name: in its file), or a group (--group); "
                 "--take-over goes on from these offsets",
             )
-
-
-class _Run:
-    """The turns of a loop."""
-
-    def __init__(
-        self,
-        work: Work,
-        cluster: Cluster,
-        feed: Feed,
-        outlet: Outlet,
-        tell: Callable[[Beat], None],
-        run_id: str,
-    ) -> None:
-        self._work = work
-        self._cluster = cluster
-        self._feed = feed
-        self._outlet = outlet
-        self._tell = tell
-        self._done = dict(feed.positions)
-        self._since = _Since(dict(feed.positions))
-        self._moved = self._asked = self._kept = monotonic()
-        self._open: float | None = None
-        """When the first record came that is not committed yet."""
-        self._short_until: Offsets = {}
-        """How far it had come when a topic refused records."""
-        self._more = f'{work.belonging.text},"run":"{run_id}"'
-
-    def claim(self) -> None:
-        """Commit where it begins, with whose it is: another pipeline sees that before the first record."""
-        marks = {part: Mark(at, at, more=self._more) for part, at in self._feed.positions.items()}
-        self._outlet.commit(marks)
-
-    def until(self, is_over: Callable[[Feed, float], bool]) -> None:
-        """Turn until it is over; what was begun is committed."""
-        is_committed = False
-        while not is_committed:
-            while not is_over(self._feed, monotonic() - self._moved):
-                self._is_done(self._turn)
-            is_committed = self._is_done(self._commit)
-        self._beat()
-
-    def _is_done(self, step: Callable[[], None]) -> bool:
-        """Do a step; False if a batch was refused for the sake of its records: it goes back before that."""
-        try:
-            step()
-        except KafkaRefused:
-            if not self._outlet.was_refused:
-                raise
-            self._redo()
-            return False
-        return True
-
-    def _redo(self) -> None:
-        """Abort what is open, and do it again: in short transactions, or if this was one, by narrowing."""
-        self._outlet.restart()
-        reached, limits = dict(self._feed.reached), dict[int, int]()
-        if self._is_short:
-            for part, end in reached.items():
-                start, commit = self._done.get(part, 0), partial(self._commit_at, part)
-                if start < end:
-                    limits |= redo(self._work, self._cluster, self._outlet, part, start, end, commit)
-        else:
-            self._short_until = reached
-        self._feed.rewind({**dict.fromkeys(reached, 0), **self._done}, limits)
-        self._moved = monotonic()
-        self._open = None
-
-    @property
-    def _is_short(self) -> bool:
-        """Whether it goes again over what was refused: then each turn is a transaction."""
-        return any(self._done.get(part, 0) < end for part, end in self._short_until.items())
-
-    def _commit_at(self, part: int, offset: int, counts: Mapping[str, int]) -> None:
-        self._outlet.commit({part: Mark(offset, offset, more=self._more)})
-        self._done[part] = offset
-        self._since.counts.update(counts)
-
-    def _turn(self) -> None:
-        moved, now = self._feed.poll(_TURN), monotonic()
-        if moved:
-            self._moved = now
-            self._open = now if self._open is None else self._open
-        if self._feed.caught_up and moved:
-            self._feed.flush()
-        if now - self._kept >= _KEEPING:
-            self._commit(dict(self._feed.positions))
-        elif self._open is not None and (self._is_short or now - self._open >= self._patience):
-            self._commit()
-        if now - self._since.began >= _BEAT:
-            self._beat()
-        if now - self._asked >= _GROWTH:
-            self._asked = now
-            self._grow()
-
-    @property
-    def _patience(self) -> float:
-        return self._outlet.every if self._feed.caught_up else _LONGEST
-
-    def _commit(self, moved: Offsets | None = None) -> None:
-        """Commit the partitions that moved, or those that are given."""
-        positions = self._feed.positions.items()
-        moved = moved or {part: at for part, at in positions if self._done.get(part) != at}
-        if not moved:
-            return
-        self._feed.flush()
-        self._outlet.commit({part: Mark(at, at, more=self._more) for part, at in moved.items()})
-        self._done |= moved
-        self._kept = monotonic()
-        self._since.counts.update(self._feed.taken())
-        self._open = None
-
-    def _beat(self) -> None:
-        since = self._since
-        if since.counts:
-            self._tell(
-                Beat(
-                    counts=since.counts,
-                    start=since.start,
-                    end=dict(self._done),
-                    lag=self._feed.lag,
-                    seconds=monotonic() - since.began,
-                )
-            )
-        self._since = _Since(dict(self._done))
-
-    def _grow(self) -> None:
-        # Who does not answer now is asked again later: what is read goes on without an answer.
-        self._cluster.try_refresh([self._work.topic])
-        refuse_other_topic(self._cluster, self._work.topic, self._work.belonging.topic_id)
-        for part in range(self._cluster.partitions(self._work.topic)):
-            if part not in self._feed.positions:
-                self._feed.add(part)

@@ -1,31 +1,29 @@
 """A program at work on fetched batches: record bytes in, bodies of batches out, no Spark and no socket.
 
-Records of which the kernel is not certain go through the stage itself, all of a fetch at once; what they
-become takes the places in the order that it would have had.
+Records of which the kernel is not certain go through the reference evaluator, all of a fetch at once; what
+they become takes the places in the order that it would have had.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
-from penstock.pipeline.fused.bodies import Body, Skip, bodies_of, corrupt
+from penstock.pipeline.counters import COUNTERS
+from penstock.pipeline.fused.bodies import HELD, INFLATED, Body, Skip, bodies_of, corrupt
 from penstock.pipeline.fused.interpreter import Interpreter
-from penstock.pipeline.fused.outbox import Outbox, Output, Pick, Put
+from penstock.pipeline.fused.outbox import BATCH_BYTES, Outbox, Output, Pick, Put, batch_limits
 from penstock.pipeline.fused.program import Program
 from penstock.pipeline.fused.shadow import Shadow
 from penstock.pipeline.fused.slow import Place, SlowPath, Written
-from penstock.pipeline.outgoing import COUNTERS
 from penstock.pipeline.stage import Stage
 from penstock.wire import routing_layout as at
 from penstock.wire.buffer import Buffer
 
 __all__ = ["Machine", "Output"]
 
-BATCH_BYTES = 512 * 1024
-INFLATED = 64 << 20
-"""Bytes that a compressed batch may inflate to."""
 _OWN_COUNTERS = ("n_slow", "n_shadow", "n_different")
 _COUNTED = {"n_in": at.X_IN, "n_out": at.X_OUT, "n_unmatched": at.X_UNMATCHED, "n_dropped": at.X_DROPPED}
 
@@ -34,9 +32,12 @@ class Machine:
     """Runs one program; `partitions` says how many each of its targets has.
 
     `put` is given each batch as soon as it is full, and must be done with its bytes when it returns. With
-    `shadow` one of so many records is also routed by the stage, and a difference is counted and logged.
+    `shadow` one of so many records is also routed by the reference, and a difference is counted and logged.
     `limits` are the bytes of a batch that targets were found to take, where that is less than their settings.
     """
+
+    collects = holds = is_full = False
+    held: Mapping[int, int] = MappingProxyType({})
 
     def __init__(
         self,
@@ -55,7 +56,13 @@ class Machine:
         self._inflated = inflated
         self._slow_path = SlowPath(program, stage)
         self._outbox = Outbox(
-            partitions, _limits(program, limits or {}), put, batch_bytes=batch_bytes, pick=pick
+            partitions,
+            batch_limits(program, limits or {}),
+            put,
+            batch_bytes=batch_bytes,
+            pick=pick,
+            by_position=program.by_position,
+            has_ids=program.has_ids,
         )
         self._interpreter = Interpreter(program, self._outbox)
         self._shadow = Shadow(program, self._slow_path, shadow, batch_bytes) if shadow else None
@@ -68,45 +75,54 @@ class Machine:
         partition: int,
         first: int,
         end: int,
+        now: int | None = None,
         skip: Skip | None = None,
     ) -> None:
         """Route the records with offsets from `first` up to `end` of whole batches.
 
-        Control batches, and those that `skip` names, are passed over. Raises RecordsError for bytes that are
-        no batches or no records.
+        `now` is what `now()` stands for, in microseconds; by default the moment of this call. Control
+        batches, and those that `skip` names, are passed over. Raises RecordsError for bytes that are no
+        batches or no records.
         """
-        place = Place(topic, partition, time.time_ns() // 1000)
-        bodies = list(bodies_of(data, first, end, skip, self._inflated))
+        place = Place(topic, partition, time.time_ns() // 1000 if now is None else now)
+        self._outbox.begin(partition)
+        self._interpreter.set_now(place.now)
+        for bodies in _together(bodies_of(data, first, end, skip, self._inflated)):
+            self._route(bodies, place)
+
+    def _route(self, bodies: Sequence[Body], place: Place) -> None:
         waiting: dict[tuple[int, int], list[Written]] = {}
         for number, body in enumerate(bodies):
             self._interpreter.begin(body)
             while (status := self._interpreter.go()) == at.SLOW:
                 self._slow(bodies, number, place, waiting)
             if status == at.BROKEN:
-                raise corrupt(partition, body.base_offset)
+                raise corrupt(place.partition, body.base_offset)
         self._count()
         if self._shadow is not None:
             self.counts.update(self._shadow.compare(bodies, place))
 
-    def flush(self) -> None:
-        """Put what is waiting."""
+    def flush(self, *, now: int | None = None) -> None:
+        """Put what is waiting; it was routed when it was fed."""
         self._outbox.flush()
 
     def _slow(
         self, bodies: Sequence[Body], number: int, place: Place, waiting: dict[tuple[int, int], list[Written]]
     ) -> None:
         """Write what the record becomes at which the kernel stopped, and go behind it."""
-        here = (number, int(self._interpreter.state[at.X_POS]))
+        here, offset = (number, int(self._interpreter.state[at.X_POS])), self._interpreter.offset
         if here not in waiting:
             waiting.update(self._looked_ahead(bodies, number, place))
+        ordinals = Counter[int]()
         for target, record in waiting.pop(here):
-            self._outbox.add(target, record)
+            self._outbox.add(target, record, offset, ordinals[target])
+            ordinals[target] += 1
         self._interpreter.pass_over()
 
     def _looked_ahead(
         self, bodies: Sequence[Body], number: int, place: Place
     ) -> dict[tuple[int, int], list[Written]]:
-        """Route every record that is not certain from here on: one call of the stage for all of them."""
+        """Route every record that is not certain from here on: one call of the reference for all of them."""
         rows = [(bodies[number], self._interpreter.look_ahead())]
         with self._interpreter.elsewhere():
             for body in bodies[number + 1 :]:
@@ -125,7 +141,14 @@ class Machine:
             state[place] = 0
 
 
-def _limits(program: Program, found: Mapping[int, int]) -> list[int | None]:
-    """Give the largest batch of each target, None if nothing is known."""
-    known = ((target.limit, found.get(number)) for number, target in enumerate(program.targets))
-    return [min((each for each in pair if each is not None), default=None) for pair in known]
+def _together(bodies: Iterable[Body]) -> Iterator[Sequence[Body]]:
+    """Give as many at once as may be held; for the most part that is all of a fetch."""
+    found, size = list[Body](), 0
+    for body in bodies:
+        found.append(body)
+        size += len(body.records)
+        if size >= HELD:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found

@@ -112,12 +112,14 @@ class Mark:
     counts: Mapping[str, int] = field(default_factory=dict)
     more: str = ""
     """Further members of the text, see `Belonging`."""
+    now: int | None = None
+    """The moment that `now()` stood for in what was written last, in microseconds; None: it is not kept."""
 
     def advanced(self, offset: int, counts: Mapping[str, int]) -> Mark:
         """Give the mark after some more."""
         total = Counter(self.counts)
         total.update(counts)
-        return Mark(self.start, offset, total, self.more)
+        return Mark(self.start, offset, total, self.more, self.now)
 
     @property
     def text(self) -> str:
@@ -125,9 +127,12 @@ class Mark:
 
         >>> Mark(5, 9, {"n_in": 4}).text
         '{"start":5,"counts":{"n_in":4}}'
+        >>> Mark(5, 9, now=7).text
+        '{"start":5,"counts":{},"now":7}'
         """
         known = {name: count for name, count in self.counts.items() if count}
-        text = json.dumps({"start": self.start, "counts": known}, separators=(",", ":"))
+        moment = {} if self.now is None else {"now": self.now}
+        text = json.dumps({"start": self.start, "counts": known, **moment}, separators=(",", ":"))
         return f"{text[:-1]}{self.more}}}"
 
 
@@ -152,5 +157,5 @@ def _counts(text: str, start: int) -> dict[str, int]:
         if found["start"] != start:
             return {}
         return {str(name): int(count) for name, count in found["counts"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return {}

@@ -18,7 +18,7 @@ from penstock.errors import JobFailed, PenstockError
 if TYPE_CHECKING:
     from penstock.brokers.kafka_raw.cluster import Cluster
 
-__all__ = ["are_certainly_two", "is_of_the_name", "refuse_other_topic"]
+__all__ = ["are_certainly_two", "is_of_the_name", "refuse_other_incarnation", "refuse_other_topic"]
 
 _BY_NAME: Final = 5
 """The version of a UUID that is computed from a name (RFC 9562); random ones have version 4."""
@@ -59,10 +59,15 @@ def refuse_other_topic(cluster: Cluster, topic: str, topic_id: str | None) -> No
         if not is_retriable(exc):
             raise
         return
-    if are_certainly_two(topic_id, found):
+    refuse_other_incarnation(topic, topic_id, found)
+
+
+def refuse_other_incarnation(topic: str, was: str | None, now: str | None) -> None:
+    """Raise JobFailed if two ids, or two times of creation on Pulsar, are certainly of two topics."""
+    if was and now and are_certainly_two(was, now):
         raise JobFailed(
             "the topic was deleted and made again while it was read",
             where=topic,
-            why=f"Its id was {topic_id}, now it is {found}: the offsets so far mean nothing in it.",
+            why=f"Its id was {was}, now it is {now}: the offsets so far mean nothing in it.",
             next="--fresh-checkpoint reads it from its beginning",
         )

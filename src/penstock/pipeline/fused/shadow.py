@@ -1,4 +1,4 @@
-"""One of so many records goes by the kernel and by the stage: they must agree, and it is counted if not."""
+"""One of so many records goes by the kernel and by the reference; where they differ, it is counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.pipeline.fused.bodies import Body
 from penstock.pipeline.fused.interpreter import Interpreter
 from penstock.pipeline.fused.outbox import Outbox, Output
 from penstock.pipeline.fused.program import Program
-from penstock.pipeline.fused.slow import Place, SlowPath, Written, record_of
+from penstock.pipeline.fused.slow import Place, SlowPath, Written
 from penstock.record import KafkaRecord
 from penstock.wire import routing_layout as at
 from penstock.wire.buffer import as_array
@@ -33,7 +33,13 @@ class Shadow:
         self._written: list[Written] = []
         limits = [target.limit for target in program.targets]
         self._outbox = Outbox(
-            [1] * len(limits), limits, self._take, batch_bytes=batch_bytes, pick=lambda target, count: 0
+            [1] * len(limits),
+            limits,
+            self._take,
+            batch_bytes=batch_bytes,
+            pick=lambda target, count: 0,
+            by_position=program.by_position,
+            has_ids=False,
         )
         self._interpreter = Interpreter(program, self._outbox)
 
@@ -43,6 +49,7 @@ class Shadow:
         if not rows:
             return Counter()
         expected, _ = self._slow_path.written(rows, place)
+        self._interpreter.set_now(place.now)
         each = [(body, start) for body, starts in rows for start in starts.tolist()]
         counts: Counter[str] = Counter()
         for (body, start), wanted in zip(each, expected, strict=True):
@@ -54,7 +61,9 @@ class Shadow:
             if differs:
                 # Where it is, and nothing of what it holds.
                 at_offset = int(body.offsets(np.array([start], np.int64))[0])
-                _log.error("kernel and stage differ: %s-%d at %d", place.topic, place.partition, at_offset)
+                _log.error(
+                    "kernel and reference differ: %s-%d at %d", place.topic, place.partition, at_offset
+                )
         return counts
 
     def _chosen(self, body: Body) -> IntArray:
@@ -78,5 +87,6 @@ class Shadow:
 
 def _records(output: Output) -> Iterator[KafkaRecord]:
     body = Body.whole(as_array(bytes(output.body.records)), output.body.count)
-    for row in body.arrow(body.starts(), "", output.partition).to_pylist():
-        yield record_of(row)
+    for record in body.kafka_records(body.starts(), None, None):
+        # What was routed has no origin yet.
+        yield KafkaRecord(key=record.key, value=record.value, headers=record.headers)

@@ -1,4 +1,4 @@
-"""Records that the kernel leaves alone, through the stage: one call for many, and what each became."""
+"""Records that the kernel leaves alone, by the reference: one call for many, and what each became."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
+from penstock.pipeline.evaluators.reference.outcome import Refused
+from penstock.pipeline.evaluators.reference.router import Known, ReferenceRouter
 from penstock.pipeline.fused.bodies import Body
 from penstock.pipeline.fused.program import Program
-from penstock.pipeline.outgoing import COUNTERS
-from penstock.pipeline.stage import Refused, Stage
+from penstock.pipeline.stage import Stage
 from penstock.record import KafkaRecord
 from penstock.wire.kernels import IntArray
 
-__all__ = ["Place", "SlowPath", "Written", "record_of"]
+__all__ = ["Place", "SlowPath", "Written"]
 
 Written = tuple[int, KafkaRecord]
 """The number of a target, and a record for it."""
@@ -31,30 +30,31 @@ class Place:
 
 
 class SlowPath:
-    """A stage that is asked about some records of some bodies."""
+    """The reference evaluator, asked about some records of some bodies."""
 
     def __init__(self, program: Program, stage: Stage) -> None:
-        self._stage = stage
+        self._router = ReferenceRouter(stage)
         self._numbers = {(target.sink, target.topic): n for n, target in enumerate(program.targets)}
 
     def written(
-        self, rows: Sequence[tuple[Body, IntArray]], place: Place, refused: Refused | None = None
+        self,
+        rows: Sequence[tuple[Body, IntArray]],
+        place: Place,
+        refused: Refused | None = None,
+        known: Known | None = None,
     ) -> tuple[list[list[Written]], Counter[str]]:
-        """Give what each record becomes, body by body in the order of their starts, and what was counted.
+        """Return what each record becomes, body by body in the order of their starts, and what was counted.
 
-        What a topic has `refused` becomes a dead letter.
+        What a topic has `refused` becomes a dead letter. `known` keeps the answers of functions.
         """
-        batches = [body.arrow(starts, place.topic, place.partition) for body, starts in rows]
-        (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-        outgoing = self._stage.route(batch, now=place.now, refused=refused)
-        found: list[list[Written]] = [[] for _ in range(batch.num_rows)]
-        *written, counted = outgoing.batch().to_pylist()
-        for row, record in zip(outgoing.places(), written, strict=True):
-            found[row].append((self._numbers[record["sink"], record["topic"]], record_of(record)))
-        return found, Counter({name: counted[name] for name in COUNTERS})
-
-
-def record_of(row: dict[str, object]) -> KafkaRecord:
-    """Give a row of records as a record: key, value and headers."""
-    headers = tuple((pair["key"], pair["value"]) for pair in row["headers"])  # type: ignore[attr-defined]
-    return KafkaRecord(key=row["key"], value=row["value"], headers=headers)  # type: ignore[arg-type]
+        records = [
+            record
+            for body, starts in rows
+            for record in body.kafka_records(starts, place.topic, place.partition)
+        ]
+        routing = self._router.route(records, now=place.now, refused=refused, known=known)
+        numbers = self._numbers
+        return [
+            [(numbers[target.sink, target.topic], record) for target, record in written]
+            for written in routing.written
+        ], routing.counts

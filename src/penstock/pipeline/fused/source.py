@@ -23,7 +23,7 @@ from penstock.pipeline.fused.end_watch import EndWatch, is_behind
 from penstock.pipeline.fused.same_topic import refuse_other_topic
 from penstock.pipeline.fused.spans import Span, admitted, cut, grouped, spans_of, task_count, within_bytes
 
-__all__ = ["BatchLimits", "Planner"]
+__all__ = ["LONGEST_WAIT_SECONDS", "BatchLimits", "Planner"]
 
 _GROWTH: Final = 10.0
 """How often it is asked whether the topic has more partitions."""
@@ -33,7 +33,7 @@ SHRUNK_SECONDS: Final = 60.0
 
 _Json = dict[str, dict[str, int]]
 
-_LONGEST_WAIT: Final = 60.0
+LONGEST_WAIT_SECONDS: Final = 60.0
 """Seconds after which Spark hears that nothing has come, so that it can tell that the query is idle."""
 _OWN_PAUSE: Final = 0.25
 """Seconds between two questions where the shared one does not tell the end of this topic."""
@@ -59,6 +59,8 @@ class BatchLimits:
     """How many tasks can run at the same time."""
     tasks: int | None = None
     """Tasks of one batch at most."""
+    record_cost: int = 1
+    """What a record costs in records of the kernel."""
     split: bool = False
     """Whether a large partition may be cut: what is read of it has no order, and no mark."""
 
@@ -133,11 +135,11 @@ class Planner:
         if has_more or self._has_shrunk(begin, latest):
             # A batch that is planned on the offsets of another topic would skip records. An idle query, which
             # asks several times a second, asks only for the end.
-            refuse_other_topic(self._open(), self.topic, self.topic_id)
+            self._refuse_other()
         if not has_more and self._target is None:
             self._wait(begin)
             return start
-        end = admitted(begin, latest, self.limits.offsets())
+        end = self._admitted(begin, latest)
         return self._json(self._within_bytes(begin, end))
 
     def _within_bytes(self, begin: Offsets, end: Offsets) -> Offsets:
@@ -145,13 +147,12 @@ class Planner:
         if sum(map(len, spans)) < _WORTH_LOOKING:
             return end
         positions = {span.partition: span.start for span in spans[:_MOST_LOOKED_AT]}
-        sizes = bytes_per_offset(self._open(), self.topic, positions)
-        return within_bytes(begin, end, sizes, self.limits.bytes)
+        return within_bytes(begin, end, self._bytes_per_offset(positions), self.limits.bytes)
 
     def _wait(self, begin: Offsets) -> None:
         """Wait until something has come, for a while."""
         now = self.idle_at = monotonic()
-        end = now + _LONGEST_WAIT
+        end = now + LONGEST_WAIT_SECONDS
         while self.waits and now < end and not self._released.is_set():
             found = self.watch.wait(
                 self.topic, begin, end - now, released=self._released, asked=self._nothing_came
@@ -206,7 +207,7 @@ class Planner:
         )
         if self.limits.split:
             spans = cut(spans, min(slots, most or slots))
-        return grouped(spans, task_count(spans, slots, most))
+        return grouped(spans, task_count(spans, slots, most, cost=self.limits.record_cost))
 
     def close(self) -> None:
         """Close the connection."""
@@ -220,6 +221,12 @@ class Planner:
         if self._just_came and self._known is not None:
             self._just_came = False
             return self._known
+        return self._ask_latest()
+
+    # What is asked of the cluster
+
+    def _ask_latest(self) -> Offsets:
+        """Ask for the end of the topic, and for new partitions now and then."""
         cluster, now = self._open(), monotonic()
         if now - self._looked > _GROWTH:
             self._looked = now
@@ -227,6 +234,18 @@ class Planner:
         self._known = latest(cluster, self.topic, read_committed=True)
         self.asked_at = monotonic()
         return self._known
+
+    def _refuse_other(self) -> None:
+        """Raise JobFailed if the topic is another one than before."""
+        refuse_other_topic(self._open(), self.topic, self.topic_id)
+
+    def _admitted(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """Choose where a batch ends by the number of its offsets."""
+        return admitted(begin, latest, self.limits.offsets())
+
+    def _bytes_per_offset(self, positions: Offsets) -> Mapping[int, float]:
+        """Estimate the size of the records behind some positions."""
+        return bytes_per_offset(self._open(), self.topic, positions)
 
     def _open(self) -> Cluster:
         if self._cluster is None:

@@ -12,7 +12,18 @@ from typing import Final
 
 from penstock.brokers.kafka_offsets import Offsets
 
-__all__ = ["ENOUGH", "Span", "admitted", "cut", "grouped", "spans_of", "task_count", "within_bytes"]
+__all__ = [
+    "ENOUGH",
+    "REFERENCE_COST",
+    "Share",
+    "Span",
+    "admitted",
+    "cut",
+    "grouped",
+    "spans_of",
+    "task_count",
+    "within_bytes",
+]
 
 ENOUGH: Final = 50_000
 """Offsets for which a task of its own pays: Spark spends as much CPU on one task as routing them takes."""
@@ -22,6 +33,9 @@ _ALONE: Final = 5 * ENOUGH
 
 _PER_RANGE: Final = 5_000
 """Offsets that cost as much as the transaction of a range."""
+
+REFERENCE_COST: Final = 25
+"""What a record costs that the reference decides, at least, in records of the kernel; functions cost more."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,6 +50,17 @@ class Span:
 
     def __len__(self) -> int:
         return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one task of a batch does."""
+
+    spans: Sequence[Span]
+    now: int | None = None
+    """What `now()` stands for, in microseconds; None: it is not fixed for the batch."""
+    packed: bytes | None = None
+    """The work that began the batch, if that is not the one of the query: it finishes the batch."""
 
 
 def admitted(start: Offsets, latest: Offsets, limit: int | None) -> Offsets:
@@ -87,8 +112,10 @@ def spans_of(start: Offsets, end: Offsets) -> tuple[Span, ...]:
     return tuple(span for span in found if span.end > span.start)
 
 
-def task_count(spans: Sequence[Span], slots: int, most: int | None = None) -> int:
+def task_count(spans: Sequence[Span], slots: int, most: int | None = None, *, cost: int = 1) -> int:
     """Choose into how many tasks a batch is divided, for so many `slots` and `most` tasks.
+
+    `cost` is what a record costs, in records of the kernel, for which the other numbers are.
 
     As many as there are slots, but none with less than `ENOUGH` to do. A range that is several times as long
     is a task of its own also where slots are rare: Spark gives it to whichever executor is free by then, and
@@ -97,9 +124,12 @@ def task_count(spans: Sequence[Span], slots: int, most: int | None = None) -> in
     >>> few, many = [Span(part, 0, 10) for part in range(12)], [Span(part, 0, 60_000) for part in range(12)]
     >>> task_count(few, 4), task_count(many, 4), task_count(many, 40), task_count(many, 40, most=3)
     (2, 4, 12, 3)
+    >>> some = [Span(part, 0, 1000) for part in range(4)]
+    >>> task_count(some, 4), task_count(some, 4, cost=REFERENCE_COST)
+    (1, 3)
     """
-    weight = sum(len(span) + _PER_RANGE for span in spans)
-    long = sum(len(span) >= _ALONE for span in spans)
+    weight = sum(len(span) * cost + _PER_RANGE for span in spans)
+    long = sum(len(span) * cost >= _ALONE for span in spans)
     wanted = max(min(slots, -(-weight // ENOUGH)), long, 1)
     return min(wanted, max(1, len(spans)), most or wanted)
 

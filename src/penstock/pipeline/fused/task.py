@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
+from penstock.pipeline.delivery.progress import Snapshot
 from penstock.pipeline.fused.engine import run_ranges
-from penstock.pipeline.fused.spans import Span
+from penstock.pipeline.fused.feed import load_kernels
+from penstock.pipeline.fused.spans import Share
 from penstock.pipeline.fused.work import COUNTED, Work
 from penstock.wire.kernels.jit import cache_misses
 
@@ -17,9 +20,10 @@ _told: Counter[str] = Counter()
 """What this worker, which does many tasks, has told of itself."""
 
 
-def counted(packed: bytes, spans: Iterable[Span]) -> tuple[int, ...]:
+def counted(packed: bytes, share: Share) -> tuple[int, ...]:
     """Do the ranges of a task; give its counters, in the order of COUNTED."""
-    counts = run_ranges(_unpacked(packed), spans)
+    packed = share.packed or packed
+    counts = run_ranges(replace(_unpacked(packed), now=share.now), share.spans, _seen(packed))
     misses = cache_misses()
     counts["n_compiled"] = misses - _told["n_compiled"]
     _told["n_compiled"] = misses
@@ -28,4 +32,15 @@ def counted(packed: bytes, spans: Iterable[Span]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=8)
 def _unpacked(packed: bytes) -> Work:
-    return Work.unpacked(packed)
+    work = Work.unpacked(packed)
+    load_kernels(work)
+    # What is imported lives as long as the worker: the collector need not look at it for every thousand
+    # records that the reference decides about.
+    gc.freeze()
+    return work
+
+
+@lru_cache(maxsize=8)
+def _seen(packed: bytes) -> dict[int, Snapshot]:
+    """Give what this worker knows of the progress topics: its next task reads only what came since."""
+    return dict(_unpacked(packed).seen)

@@ -11,7 +11,6 @@ from penstock.pipeline.job.options import (
 )
 from penstock.pipeline.job.progress import Progress
 from penstock.pipeline.job.runner import Job, Planned, Totals
-from penstock.pipeline.job.sinks import Delivery, delivery_of
 from penstock.pipeline.job.watcher import Watcher
 
 __all__ = [
@@ -19,14 +18,12 @@ __all__ = [
     "MAX_BYTES_PER_TRIGGER",
     "MAX_FAILURES",
     "MAX_OFFSETS_PER_TRIGGER",
-    "Delivery",
     "Job",
     "JobOptions",
     "Planned",
     "Progress",
     "Totals",
     "Watcher",
-    "delivery_of",
     "job_of",
 ]
 

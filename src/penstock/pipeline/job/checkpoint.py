@@ -6,6 +6,7 @@ where the source began.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from penstock.brokers.kafka_offsets import Offsets
@@ -56,8 +57,28 @@ class Checkpoint:
     @property
     def has_open_batch(self) -> bool:
         """Whether a batch was planned whose end Spark has not noted: some of it may be written."""
+        return self.open_batch is not None
+
+    @property
+    def open_batch(self) -> int | None:
+        """The number of the batch that was planned and whose end Spark has not noted; None: there is none."""
         planned, done = self._newest("offsets"), self._newest("commits")
-        return planned is not None and (done is None or planned > done)
+        return planned if planned is not None and (done is None or planned > done) else None
+
+    def batch_time(self, topic: str, end: Offsets) -> int:
+        """Return the time of the newest batch, in milliseconds: Spark notes it once, and repeats it.
+
+        Raises UnreadableCheckpoint if that batch does not end at `end`, or says no time.
+        """
+        newest = self._newest("offsets")
+        path = f"offsets/{newest}"
+        if newest is None or self._offsets(path, topic) != end:
+            raise self._unreadable(path, f"the newest batch does not end at {dict(end)}")
+        text = self.files.read(f"{self.name}/{path}")
+        try:
+            return int(json.loads((text or "").splitlines()[1])["batchTimestampMs"])
+        except (ValueError, TypeError, KeyError, IndexError, RecursionError) as exc:
+            raise self._unreadable(path, f"it has no time of the batch: {exc!r}") from exc
 
     def put_aside(self) -> str | None:
         """Move it out of the way; return its new place, None if there was nothing."""
@@ -86,10 +107,13 @@ class Checkpoint:
                 raise ValueError("it is cut: there are no offsets in it")
             return read_offsets(lines[-1], topic)
         except (ValueError, RecursionError) as exc:
-            raise UnreadableCheckpoint(
-                "the checkpoint cannot be read",
-                where=self.files.where(path),
-                why=str(exc),
-                next="put a whole copy of this file back, or begin anew: --fresh-checkpoint, or name another "
-                "folder under checkpoint",
-            ) from exc
+            raise self._unreadable(file, str(exc)) from exc
+
+    def _unreadable(self, file: str, why: str) -> UnreadableCheckpoint:
+        return UnreadableCheckpoint(
+            "the checkpoint cannot be read",
+            where=self.files.where(f"{self.name}/{file}"),
+            why=why,
+            next="put a whole copy of this file back, or begin anew: --fresh-checkpoint, or name another "
+            "folder under checkpoint",
+        )

@@ -10,6 +10,7 @@ from typing import Final
 from penstock.config import MASK, Secret
 from penstock.contract.credentials import Client, Connection, options
 from penstock.errors import JobFailed
+from penstock.pipeline.spark.hadoop import NO_KDC
 
 __all__ = [
     "as_away",
@@ -19,6 +20,7 @@ __all__ = [
     "is_worker_failure",
     "java_ended",
     "may_be_away",
+    "outage_in",
 ]
 
 _MOST_TEXT: Final = 2000
@@ -41,12 +43,21 @@ _NEXT_MEMORY: Final = (
 _AWAY: Final = "a cluster did not answer in time"
 _REFUSED: Final = "a cluster did not accept our credentials"
 _NEXT_AWAY: Final = "start it, then run again: the checkpoint knows where to go on; penstock doctor"
+_NO_ROOM: Final = "the file system has no room for the checkpoint: its quota is used up"
+_FULL_DISK: Final = "a disk is full"
 _STORE_AWAY: Final = "the file system of the checkpoint takes no writes, or does not answer"
+_KDC_AWAY: Final = "the key distribution center of Kerberos does not answer"
 _NO_TOPIC: Final = "a topic is not there any more"
 _TAKEN_OVER: Final = "another job took over this checkpoint"
 _FENCED: Final = "another job took over this checkpoint's transactions"
 
 _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
+    (
+        # Before the next row: Java wraps a login that nobody answers as one that is refused.
+        NO_KDC,
+        _KDC_AWAY,
+        "start it, or let krb5.conf name the right one (-Djava.security.krb5.conf=FILE), then run again",
+    ),
     (
         # Before what is said of any call that fails: Hadoop wraps a refused login as a lost connection.
         r"Client cannot authenticate via|KerberosAuthException|GSSException",
@@ -58,9 +69,34 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
     (
         r"SafeModeException|[Nn]ame ?[Nn]ode is in safe mode|could only be written to 0 of"
         r"|All datanodes .{0,300} are bad|StandbyException|No Route to Host from|Failed on local exception"
-        r"|Call From \S+ to \S+ failed on|End of File Exception between local host",
+        r"|Call From \S+ to \S+ failed on|End of File Exception between local host|Could not obtain block",
         _STORE_AWAY,
         "start it, or wait until its NameNode has left safe mode, then run again",
+    ),
+    (
+        # Spark says of a query that failed the message of the cause, and not always its class.
+        r"Permission denied: user=|AccessControlException|AccessDeniedException",
+        "the user of this job may not write the checkpoint, or not any more",
+        "give this user the right to read and write the whole folder, then run again: the checkpoint knows "
+        "where to go on",
+    ),
+    (
+        r"QuotaExceededException|quota .{0,300}is exceeded",
+        _NO_ROOM,
+        "raise the quota of the folder (hdfs dfsadmin -setQuota, -setSpaceQuota), then run again: the "
+        "checkpoint knows where to go on",
+    ),
+    (
+        r"No space left on device",
+        _FULL_DISK,
+        "make room where Spark keeps its files (spark.local.dir of the driver and of the workers) and where "
+        "the checkpoint is, then run again: the checkpoint knows where to go on",
+    ),
+    (
+        r"the certificate files cannot be used",
+        "a worker of Spark cannot read the certificates of a server",
+        "put them at the same path on every worker, or send them with the application (spark-submit --files, "
+        "which finds them by their names)",
     ),
     (
         r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using",
@@ -121,7 +157,8 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
         "which Python's memory counts against; then run again: the checkpoint knows where to go on",
     ),
     (
-        r"OutOfMemoryError",
+        # An executor that has no memory ends by this exit code, often before it could say why.
+        r"OutOfMemoryError|[Ee]xit(?:ed with)?(?: a non-zero exit)? (?:code|status):? ?52\b",
         _JAVA_MEMORY,
         _NEXT_MEMORY,
     ),
@@ -149,7 +186,15 @@ _CAUSES: Final[Sequence[tuple[str, str, str]]] = (
         _NEXT_AWAY,
     ),
 )
+_OF_FILES: Final = frozenset({_NO_ROOM, _FULL_DISK})
+"""Causes that also the text of a broker may name."""
 _DEFAULT: Final = ("the job stopped", "run again: the checkpoint knows where to go on")
+_OURS: Final = re.compile(
+    r"^penstock\.errors\.\w+: (?P<what>[^;\n]+)(?:;.*; next: (?P<next>.+))?", re.MULTILINE
+)
+"""An error of our own, as the traceback of a task ends with it; see `PenstockError.__str__`."""
+_QUERY: Final = re.compile(r"^=== Streaming Query ===$.*?(?=^JVM stacktrace|\Z)", re.DOTALL | re.MULTILINE)
+"""What Spark adds to the failure of a query: its offsets, its state and its plan."""
 _NOISE: Final = re.compile(r"\s|Driver stacktrace|JVM stacktrace|===|Traceback|SQLSTATE")
 """Frames and the code in them are indented, in Java and in Python."""
 
@@ -172,7 +217,7 @@ def is_away(failed: JobFailed, connections: Mapping[str, Connection]) -> bool:
     if failed.what == _REFUSED:
         given = (each.security.password or each.security.token for each in connections.values())
         return any(secret is not None and secret.changes for secret in given)
-    return failed.what in (_AWAY, _STORE_AWAY)
+    return failed.what in (_AWAY, _STORE_AWAY, _KDC_AWAY)
 
 
 def may_be_away(failed: JobFailed) -> bool:
@@ -190,9 +235,24 @@ def as_away(failed: JobFailed) -> JobFailed:
 
 def failure(exc: Exception, name: str, connections: Mapping[str, Connection]) -> JobFailed:
     """Say what happened to the query of a source; no secret is in the text."""
-    text = _masked(str(exc), connections)
-    found = next(((what, to_do) for pattern, what, to_do in _CAUSES if re.search(pattern, text)), _DEFAULT)
-    return JobFailed(found[0], where=name, why=_shortened(text), next=found[1])
+    text = _without_frames(_masked(str(exc), connections))
+    found = next(((what, to_do) for pattern, what, to_do in _CAUSES if re.search(pattern, text)), None)
+    # What a broker says of its own disk or quota is not said of Spark's.
+    is_broker = found is not None and found[0] in _OF_FILES and outage_in(text) is not None
+    what, to_do = (_AWAY, _NEXT_AWAY) if is_broker else found or _own_words(text)
+    return JobFailed(what, where=name, why=text[:_MOST_TEXT], next=to_do)
+
+
+def outage_in(text: str) -> str | None:
+    """Return what the last error of our own in a text says, if it is that of a cluster that is away."""
+    found = re.findall(r"^penstock\.errors\.(\w+): (.+)", text, re.MULTILINE)
+    return found[-1][1] if found and found[-1][0] == "Unreachable" else None
+
+
+def _own_words(text: str) -> tuple[str, str]:
+    """Return what an error of our own says, which a task or a planner has raised."""
+    found = _OURS.search(text)
+    return _DEFAULT if found is None else (found["what"], found["next"] or _DEFAULT[1])
 
 
 def java_ended(code: int | None) -> JobFailed:
@@ -228,11 +288,11 @@ def _masked(text: str, connections: Mapping[str, Connection]) -> str:
     return text
 
 
-def _shortened(text: str) -> str:
-    """Leave out stack traces.
+def _without_frames(text: str) -> str:
+    """Leave out stack traces, whose code names errors that did not happen, and what Spark says of the query.
 
-    >>> _shortened("it broke\\n\\tat org.apache.spark.X(Y.scala:1)\\n  File f\\nKeyError: 'x'")
+    >>> _without_frames("it broke\\n\\tat org.apache.spark.X(Y.scala:1)\\n  File f\\nKeyError: 'x'")
     "it broke\\nKeyError: 'x'"
     """
-    lines = [line for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
-    return "\n".join(dict.fromkeys(lines))[:_MOST_TEXT]
+    lines = [line for line in _QUERY.sub("", text).splitlines() if line.strip() and not _NOISE.match(line)]
+    return "\n".join(dict.fromkeys(lines))

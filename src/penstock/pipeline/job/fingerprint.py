@@ -46,7 +46,7 @@ class UnreadableCheckpoint(PipelineError):
 
 
 class Query(NamedTuple):
-    """What the fused engine knows of a checkpoint: the name of its marks, and where it began."""
+    """What a job knows of a checkpoint: the name of its marks, and where it began."""
 
     name: str
     begin: Offsets
@@ -66,13 +66,17 @@ class Fingerprint:
     engine: str = ENGINE
     version: int = _VERSION
     query: str = ""
-    """The name under which the fused engine keeps its marks; it is new with each new checkpoint."""
+    """The name under which marks are kept; it is new with each new checkpoint."""
     begin: Mapping[str, int] = field(default_factory=dict)
-    """Where each partition began for the fused engine: a first batch that is repeated begins there again."""
+    """Where each partition began: a first batch that is repeated begins there again."""
     created: Mapping[str, str] = field(default_factory=dict)
     """When each partition of a topic on Pulsar was created; empty on Kafka and in files of older versions."""
     exactly_once: bool | None = None
     """Whether it was last used by a job that delivers exactly once; None in files of older versions."""
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    """What its batches are begun by, see `kept_plan.KeptPlan`; empty where it need not be kept."""
+    begun: Mapping[str, Any] = field(default_factory=dict)
+    """The open batch that another plan has begun, see `kept_plan.Begun`; empty if there is none."""
 
     @classmethod
     def of(
@@ -102,7 +106,7 @@ class Fingerprint:
 
     @property
     def marks(self) -> Query | None:
-        """What the fused engine has to go on with; None if it never ran here."""
+        """What a job has to go on with; None if it has no marks."""
         return Query(self.query, {int(part): at for part, at in self.begin.items()}) if self.query else None
 
 

@@ -10,20 +10,24 @@ import logging
 from threading import Condition, Thread
 from typing import Any, Final
 
-from penstock.brokers.kafka_offsets import KafkaOffsets, Offsets
+from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.outage import REMIND_SECONDS, OutageLog
 from penstock.contract.kafka import KafkaOperation
 from penstock.contract.schema import Schema
 from penstock.errors import MissingExtra, PenstockError, PipelineError, UsageError
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.fused.work import Work
+from penstock.pipeline.job.survey import Clusters, SourceOffsets
 
-__all__ = ["Committer", "group_of"]
+__all__ = ["Committer", "committer_of", "group_of"]
 
 _log = logging.getLogger(__name__)
 _FLAG: Final = "--group"
 _PAUSE: Final = 5.0
 """Seconds between two attempts to commit while the cluster does not take it."""
+_COMMIT_SECONDS: Final = 10.0
+"""For the answer to a commit."""
 _CLOSING: Final = 10.0
 """Seconds that the end of a job waits for the last commit."""
 
@@ -62,6 +66,22 @@ def _problem(name: str, schema: Schema | None) -> str | None:
     return None if found is None else str(found.message)
 
 
+def committer_of(
+    source: Source, clusters: Clusters, work: Work | None, group: str | None
+) -> Committer | None:
+    """Return what shows the progress of a source; None if nobody asked for it.
+
+    A source on Pulsar always has a durable subscription, made here: it keeps what was not read.
+    """
+    if work is not None and work.pulsar is not None:
+        client = clusters.pulsar(source.receive.server, source.receive.connection)
+        client.subscribe(source.topic, work.pulsar.subscription)
+        return Committer(client, work.pulsar.subscription, source.topic)
+    if group is None:
+        return None
+    return Committer(clusters.own(source, timeout=_COMMIT_SECONDS), group, source.topic)
+
+
 class Committer:
     """Commits for one source, in a thread of its own: nobody waits for it, and it never raises.
 
@@ -70,7 +90,7 @@ class Committer:
 
     def __init__(
         self,
-        admin: KafkaOffsets,
+        admin: SourceOffsets,
         group: str,
         topic: str,
         *,

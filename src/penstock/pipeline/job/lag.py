@@ -6,10 +6,11 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Final
 
-from penstock.brokers.kafka_offsets import KafkaOffsets, Offsets
+from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.outage import OutageLog
 from penstock.errors import PenstockError
 from penstock.pipeline.job.offsets import behind
+from penstock.pipeline.job.survey import SourceOffsets
 
 __all__ = ["LagMonitor"]
 
@@ -22,7 +23,7 @@ class LagMonitor:
 
     def __init__(
         self,
-        client: KafkaOffsets,
+        client: SourceOffsets,
         topic: str,
         position: Offsets,
         tell: Callable[[int], None],
@@ -59,7 +60,7 @@ class LagMonitor:
             try:
                 latest = self._known() or self._client.latest(self._topic)
             except PenstockError as exc:
-                if self._outage is not None:
+                if self._outage is not None and not self._closed.is_set():
                     self._outage.failed(exc)
                 continue
             if not self._closed.is_set():

@@ -33,7 +33,7 @@ from typing import Any, Final, TypeVar
 from penstock.errors import JobFailed, PenstockError, Refused, Unreachable
 from penstock.pipeline.spark.file_system import FileSystem
 
-__all__ = ["Lease", "leased", "until_reachable"]
+__all__ = ["Lease", "StopAsked", "leased", "until_reachable"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -48,6 +48,10 @@ _RETRY_SECONDS: Final = 1.0
 _JOIN_SECONDS: Final = 30.0
 _FOLDER: Final = ".writer"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class StopAsked(Exception):
+    """The end of the job was asked for while it waited for the lease of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +157,17 @@ class Lease:
 
 
 @contextmanager
-def leased(files: FileSystem, note: Callable[[str], object] = lambda text: None) -> Iterator[Lease]:
-    """Be the one writer of a checkpoint; raises Refused if another job is. `note` is told of a wait."""
+def leased(
+    files: FileSystem, note: Callable[[str], object] = lambda text: None, stop: Event | None = None
+) -> Iterator[Lease]:
+    """Be the one writer of a checkpoint; raises Refused if another job is.
+
+    `note` is told of a wait, which `stop` ends: then it raises StopAsked.
+    """
     with files.lock() as held:
         if not held:
             raise _in_use(files, _Writer.read(files, f"{_FOLDER}/{_newest(files)}"))
-        lease = _begin(files, note)
+        lease = _begin(files, note, stop or Event())
         lease.start()
         try:
             yield lease
@@ -166,10 +175,10 @@ def leased(files: FileSystem, note: Callable[[str], object] = lambda text: None)
             lease.release()
 
 
-def _begin(files: FileSystem, note: Callable[[str], object]) -> Lease:
+def _begin(files: FileSystem, note: Callable[[str], object], stop: Event) -> Lease:
     before = _newest(files)
     if before:
-        _require_ended(files, before, note)
+        _require_ended(files, before, note, stop)
     writer, epoch = _Writer.here(), before + 1
     created = files.create(f"{_FOLDER}/{epoch}", writer.text)
     if created and not files.is_atomic:
@@ -184,8 +193,8 @@ def _begin(files: FileSystem, note: Callable[[str], object]) -> Lease:
     return Lease(files, epoch, writer)
 
 
-def _require_ended(files: FileSystem, epoch: int, note: Callable[[str], object]) -> None:
-    """Wait until the lease of an epoch has run out; raises Refused when it is renewed."""
+def _require_ended(files: FileSystem, epoch: int, note: Callable[[str], object], stop: Event) -> None:
+    """Wait until the lease of an epoch has run out; raises Refused if it is renewed, StopAsked on `stop`."""
     path = f"{_FOLDER}/{epoch}"
     owner = _Writer.read(files, path)
     if owner.released or (files.has_locks and owner.machine == _Writer.here().machine):
@@ -198,7 +207,8 @@ def _require_ended(files: FileSystem, epoch: int, note: Callable[[str], object])
         note(f"the last job with this checkpoint, {owner}, did not say that it ended: waiting {left:.0f} s")
     end = monotonic() + left
     while monotonic() < end:
-        sleep(min(_LOOK_SECONDS, LEASE_SECONDS / 4))
+        if stop.wait(min(_LOOK_SECONDS, LEASE_SECONDS / 4)):
+            raise StopAsked
         if files.modified(path) != renewed:
             if _Writer.read(files, path).released:
                 return
@@ -233,19 +243,23 @@ def _in_use(files: FileSystem, owner: _Writer) -> Refused:
 
 
 def until_reachable(
-    action: Callable[[], _T], *, stop: Event, seconds: float | None, note: Callable[[str], object]
+    action: Callable[[], _T], *, where: str, stop: Event, seconds: float | None, note: Callable[[str], object]
 ) -> _T | None:
     """Call until the store answers; after so many seconds raise what it raises, None: never.
 
-    Returns None if the end was asked for meanwhile.
+    Returns None if the end was asked for meanwhile, also by StopAsked. That something else than the store,
+    whose address is `where`, is not reachable is raised at once.
     """
     began, noted = monotonic(), ""
     while not stop.is_set():
         try:
             found = action()
+        except StopAsked:
+            break
         except Unreachable as exc:
             waited = monotonic() - began
-            if seconds is not None and waited > seconds:
+            is_store = (exc.where or "").startswith(where)
+            if not is_store or (seconds is not None and waited > seconds):
                 raise
             if exc.what != noted:
                 note(f"{exc.what}; waiting")

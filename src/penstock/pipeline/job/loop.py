@@ -11,7 +11,8 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from threading import Thread
 from time import monotonic
 from types import MappingProxyType
@@ -21,21 +22,36 @@ from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.outage import OutageLog
+from penstock.errors import UnknownSchemas
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
-from penstock.pipeline.fused.loop import Beat, Loop, refuse_other_owner
+from penstock.pipeline.delivery.cluster_marks import lowest_marks
+from penstock.pipeline.delivery.kafka_sink import committed_marks
+from penstock.pipeline.delivery.source_cluster import SourceCluster
+from penstock.pipeline.functions.build import check_functions, close_functions
+from penstock.pipeline.fused.feed import load_kernels
+from penstock.pipeline.fused.loop import Loop, refuse_other_owner
+from penstock.pipeline.fused.loop_run import Beat
 from penstock.pipeline.fused.mark import Belonging, Owner, read_belonging
 from penstock.pipeline.fused.same_topic import are_certainly_two
 from penstock.pipeline.fused.work import Work
-from penstock.pipeline.job.choice import LOOP, chosen, guarantee
+from penstock.pipeline.job.choice import (
+    LOOP,
+    guarantee,
+    refuse_unrunnable,
+    require_exactly_once,
+    require_kernels,
+)
 from penstock.pipeline.job.fingerprint import Change, refuse
-from penstock.pipeline.job.fused import work_of
+from penstock.pipeline.job.fused import with_progress, with_stage, work_of
 from penstock.pipeline.job.groups import group_of
+from penstock.pipeline.job.kept_plan import Begun, KeptPlan, kept_plan
 from penstock.pipeline.job.offsets import gap
-from penstock.pipeline.job.preparation import promised, refuse_gap
+from penstock.pipeline.job.preparation import is_indexed, promised, refuse_gap
 from penstock.pipeline.job.progress import LOST, Progress, counts_of
 from penstock.pipeline.job.runner import Job, Totals
-from penstock.pipeline.job.survey import beyond_end, settled, survey
+from penstock.pipeline.job.survey import Clusters, Survey, beyond_end, settled, survey
+from penstock.pipeline.typed.schemas import Schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +74,8 @@ class _Ready:
     """Where it begins."""
     is_empty: bool
     """Whether the topic held nothing when it was looked at."""
+    learnt: Callable[[UnknownSchemas], Work]
+    """Looks schemas up in the registry and gives the work that knows them; ClusterError if it cannot."""
 
 
 class LoopJob(Job):
@@ -68,7 +86,7 @@ class LoopJob(Job):
         job.run()
     """
 
-    needs_spark = False
+    engine = LOOP
     _ready: Mapping[str, _Ready] = MappingProxyType({})
 
     @property
@@ -81,6 +99,7 @@ class LoopJob(Job):
 
     def prepare(self) -> None:
         """Do everything that can fail before a loop begins."""
+        require_kernels()
         sources = sources_of(self.pipeline)
         if self.pipeline.trigger:
             self._note("trigger: is for Spark; the loop takes records as they come")
@@ -88,40 +107,102 @@ class LoopJob(Job):
         for source, (name, ready) in zip(sources, self._ready.items(), strict=True):
             self.totals[name] = Totals()
             self.outages[name] = OutageLog(_log, f"{name}: {source.receive.server}")
-            self._plan(source, LOOP, guarantee(LOOP, source, exactly_once=ready.work.exactly_once))
+            work = ready.work
+            said = guarantee(source, exactly_once=work.exactly_once, indexed=is_indexed(work))
+            self._plan(source, said)
             self._begin(name)
             self._watch_lag(name, source, ready.position, outage=None)
+            self._show_progress(name, source, ready.work, None)
 
     def _prepare_one(self, source: Source) -> _Ready:
-        chosen(LOOP, source, self.pipeline)
-        stage = stage_of(source, self.pipeline)
-        found = survey(source, stage, self._clusters)
+        refuse_unrunnable(LOOP, source)
+        schemas = Schemas()
         group = group_of(source, self.pipeline, self.options.group) or _group(source, self.pipeline)
         policy = self.options.on_data_loss or self.pipeline.on_data_loss
-        ready = settled(stage, found, len(source.servers))
-        work = work_of(
-            source,
-            ready,
-            self.options,
-            group=group,
-            on_data_loss=policy,
-            owner=owner_of(source, self.pipeline),
-        )
-        with Cluster(work.settings) as cluster:
-            # A loop that was killed may have left a transaction open, which ends when this one begins.
-            marks = GroupOffsets(cluster, group).committed(source.topic, stable=False)
+        work, found = self._work(source, self.pipeline, self._clusters, group, policy, schemas)
+        require_exactly_once(source, self.pipeline, transactional=work.exactly_once, indexed=is_indexed(work))
+        work, marks = _marks(work)
         if not self.options.take_over:
             refuse_other_owner(work, marks)
         position = {part: mark.offset for part, mark in marks.items()}
         passed = beyond_end(position, source, found, self._clusters)
-        anew = self._is_other((*passed, *remade(work.belonging, marks)), group)
+        changed = (*passed, *remade(work.belonging, marks), *self._forgotten(source, work, marks))
+        anew = self._is_other(changed, group)
         lost = 0 if anew else gap(position, found.earliest)
         if lost and policy == "stop":
             refuse_gap(lost, source.topic, f"group {group}")
         for note in (*promised(source, work, self.options), *_begins(source, group, marks, anew)):
             self._note(note)
         begin = found.earliest if anew else {**found.earliest, **position}
-        return _Ready(work=work, anew=anew, position=begin, is_empty=found.is_empty)
+
+        def learnt(unknown: UnknownSchemas) -> Work:
+            if not schemas.learn(str(unknown)):
+                raise unknown
+            stage = stage_of(source, self.pipeline, schemas)
+            return with_stage(work, settled(stage, found, len(source.servers)))
+
+        return _Ready(work=work, anew=anew, position=begin, is_empty=found.is_empty, learnt=learnt)
+
+    def _work(
+        self,
+        source: Source,
+        pipeline: Pipeline,
+        clusters: Clusters,
+        group: str,
+        policy: str,
+        schemas: Schemas,
+    ) -> tuple[Work, Survey]:
+        """Look at the clusters of a source, and return what its loop is told."""
+        stage = stage_of(source, pipeline, schemas)
+        check_functions(stage)
+        found = survey(source, stage, clusters)
+        work = work_of(
+            source,
+            settled(stage, found, len(source.servers)),
+            self.options,
+            clusters,
+            found,
+            group=group,
+            on_data_loss=policy,
+            owner=owner_of(source, pipeline),
+        )
+        load_kernels(work)
+        kept = kept_plan(source, pipeline, work)
+        return work if kept is None else replace(work, kept_plan=kept.packed()), found
+
+    def _restored(self, name: str, now: Work, digest: str, packed: bytes) -> Work | None:
+        """Make the work of the plan that left clusters at different marks; None if it is not to be had.
+
+        It is called in the thread of a loop. Raises CheckpointMismatch instead of None if the pipeline
+        requires exactly once.
+        """
+        kept = KeptPlan.unpacked(packed)
+        if kept is None or kept.digest != digest:
+            return None
+
+        def check(source: Source, old: Pipeline) -> Work:
+            work, _ = self._work(source, old, Clusters(), now.group, now.on_data_loss, Schemas())
+            return work
+
+        work, said = Begun(plan=kept).work(name, self.pipeline, check)
+        _log.warning("%s", said)
+        return work
+
+    def _forgotten(self, source: Source, work: Work, marks: Mapping[int, GroupOffset]) -> Iterator[Change]:
+        """Say that marks in topics of Pulsar are gone: the subscription on the source only follows marks.
+
+        Without them everything would be written again, under other names.
+        """
+        if work.progress is None or work.pulsar is None or marks:
+            return
+        client = self._clusters.pulsar(source.receive.server, source.receive.connection)
+        if client.has_acknowledged(source.topic, work.pulsar.subscription):
+            topic = work.progress.topic(work.progress_key, 0)
+            yield Change(
+                f"the subscription {work.pulsar.subscription} was used, and its marks are gone: {topic} was "
+                "deleted, or routes no longer write to the namespace of the first target of then",
+                fatal=True,
+            )
 
     def _is_other(self, changed: Sequence[Change], group: str) -> bool:
         """Say whether the marks are of another topic; refuse that unless it may begin anew."""
@@ -148,7 +229,11 @@ class LoopJob(Job):
             self._stop.set()
             for loop in loops:
                 loop.join()
-        self._hear()
+            self._hear()
+            for committer in self._committers.values():
+                committer.close()
+            for ready in self._ready.values():
+                close_functions(ready.work.stage)
         if failed:
             raise failed[0]
         for name, ready in () if asked else self._ready.items():
@@ -166,6 +251,8 @@ class LoopJob(Job):
             anew=ready.anew,
             take_over=self.options.take_over,
             outage=self.outages[name],
+            learnt=ready.learnt,
+            restore=partial(self._restored, name, ready.work),
         )
 
         def run() -> None:
@@ -202,6 +289,24 @@ def _group(source: Source, pipeline: Pipeline) -> str:
     """Name the group of a source that neither the contract nor anybody else has named."""
     title = pipeline.contract.info.title if pipeline.contract.info else "pipeline"
     return ".".join(filter(None, ("penstock", title, pipeline.name, source.name)))
+
+
+def _marks(work: Work) -> tuple[Work, Mapping[int, GroupOffset]]:
+    """Read where a source goes on; the work that is given back knows what was read on other clusters.
+
+    A loop that was killed may have left a transaction open, which ends when this one begins.
+    """
+    if work.progress is not None:
+        work = with_progress(work)
+        return work, work.seen[work.marked[0]].marks
+    if not (work.has_outputs and (work.exactly_once or work.pulsar is not None)):
+        with Cluster(work.settings) as cluster:
+            return work, GroupOffsets(cluster, work.group).committed(work.topic, stable=False)
+    with SourceCluster(work) as cluster:
+        found = committed_marks(work, cluster, stable=False)
+        work = replace(work, seen=dict(cluster.seen))
+    # Pulsar has no marks: where nothing else is written, those of the group count.
+    return work, lowest_marks(found, found.keys() & {target.sink for target in work.program.targets})
 
 
 def owner_of(source: Source, pipeline: Pipeline) -> Owner:

@@ -9,9 +9,9 @@ from typing import Any, Final
 from penstock import __version__
 from penstock.brokers.outage import OutageLog
 from penstock.errors import MissingExtra
+from penstock.pipeline.counters import COUNTERS
 from penstock.pipeline.job.progress import Progress
 from penstock.pipeline.job.watcher import Watcher
-from penstock.pipeline.stage import COUNTERS
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 

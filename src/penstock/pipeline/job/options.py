@@ -46,21 +46,21 @@ class JobOptions:
     max_offsets: int | None = None
     """Offsets of one batch at most; None: 500 000, and more on a cluster with more than two slots."""
     max_bytes: int = MAX_BYTES_PER_TRIGGER
-    """Bytes of one batch of the fused engine, about, as they lie in Kafka."""
+    """Bytes of one batch of Spark, about, as they lie in Kafka."""
     max_tasks: int | None = None
-    """Tasks of one batch of the fused engine at most; None: as many as there are slots."""
+    """Tasks of one batch of Spark at most; None: as many as there are slots."""
     split: bool = False
-    """Cut large partitions between the tasks of the fused engine, where neither order nor marks forbid it."""
+    """Cut large partitions between tasks of Spark, where neither order nor marks forbid it."""
     max_failures: int = MAX_FAILURES
     """How often in a row a source may fail before a job without an end ends; 0: as often as it likes."""
     trigger: float | None = None
     """Seconds between two batches of a source; None is what the pipeline says."""
     engine: str | None = None
-    """auto, fused, columns or loop; None is what the pipeline says."""
+    """spark or loop; None is what the pipeline says."""
     exactly_once: bool = True
-    """Whether an engine that can write in transactions does."""
+    """Whether transactions are used where the clusters have them."""
     shadow: int = 0
-    """One of so many records that a kernel decided also goes through the stage, to be compared; 0: none."""
+    """One of so many records of the kernel is decided by the reference, too, and compared; 0: none."""
     take_over: bool = False
     """Go on from the offsets of a group that another pipeline has committed; only a loop has such."""
     broker_timeout: float = BROKER_SECONDS

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.errors import CheckpointMismatch, ClusterError, JobFailed, UsageError
@@ -13,7 +14,14 @@ from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.functions.build import check_functions
 from penstock.pipeline.fused.work import Work
 from penstock.pipeline.job.checkpoint import Checkpoint
-from penstock.pipeline.job.choice import COLUMNS, FUSED, chosen, fused_stops, guarantee
+from penstock.pipeline.job.choice import (
+    SPARK,
+    guarantee,
+    refuse_unrunnable,
+    require_exactly_once,
+    require_kernels,
+    why_unrepeatable,
+)
 from penstock.pipeline.job.fingerprint import (
     Fingerprint,
     Query,
@@ -24,17 +32,27 @@ from penstock.pipeline.job.fingerprint import (
     refuse,
     write_fingerprint,
 )
-from penstock.pipeline.job.fused import new_query, why_whole, work_of
+from penstock.pipeline.job.fused import new_query, why_whole, with_progress, with_stage, work_of
 from penstock.pipeline.job.groups import group_of
+from penstock.pipeline.job.kept_batches import OpenBatch
+from penstock.pipeline.job.kept_plan import Begun, KeptPlan, begun_batch, kept_plan
 from penstock.pipeline.job.offsets import gap
 from penstock.pipeline.job.options import JobOptions
-from penstock.pipeline.job.sinks import Delivery, delivery_of
 from penstock.pipeline.job.survey import Clusters, Survey, beyond_end, creation, settled, survey
 from penstock.pipeline.spark.file_system import FileSystem
 from penstock.pipeline.stage import Stage
 from penstock.pipeline.typed.schemas import Schemas
 
-__all__ = ["Checked", "Prepared", "check_sources", "prepare", "promised", "refreshed", "refuse_gap"]
+__all__ = [
+    "Checked",
+    "Prepared",
+    "check_sources",
+    "is_indexed",
+    "prepare",
+    "promised",
+    "refreshed",
+    "refuse_gap",
+]
 
 _SHOWN: Final = 5
 """Partitions that an error names."""
@@ -51,16 +69,15 @@ class Checked:
     survey: Survey
     on_data_loss: str
     group: str | None
-    work: Work | None
-    """What the workers of the fused engine are told, without the name of the marks; None: columns."""
+    work: Work
+    """What the workers are told, without the name of the marks."""
     notes: tuple[str, ...]
 
     @property
     def promise(self) -> str:
         """What the delivery is worth."""
-        if self.work is None:
-            return guarantee(COLUMNS, self.source)
-        return guarantee(FUSED, self.source, exactly_once=self.work.exactly_once)
+        work = self.work
+        return guarantee(self.source, exactly_once=work.exactly_once, indexed=is_indexed(work))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,51 +89,60 @@ class Prepared:
     schemas: Schemas
     survey: Survey
     checkpoint: Checkpoint
-    delivery: Delivery
     on_data_loss: str
+    query: Query
+    """The name of the marks, and where they began; it stays with the checkpoint, whoever uses it."""
+    work: Work
+    """What the workers are told."""
     group: str | None = None
-    query: Query | None = None
-    """What the fused engine knows of the checkpoint; it stays with it, whoever uses it."""
-    work: Work | None = None
-    """What the workers of the fused engine are told; None: the columns engine runs."""
     position: Offsets = field(default_factory=dict)
     """Where the next batch begins."""
     lost: int = 0
-    """Records that were deleted since the checkpoint was written, if the engine does not count them."""
+    """Records that were deleted since the checkpoint was written, if tasks do not count them."""
+    plan: KeptPlan | None = None
+    """What is kept of the plan, so that an edited pipeline can finish the batch that this one leaves open."""
+    begun: Begun | None = None
+    """The open batch that another plan has begun."""
+    open_batch: OpenBatch | None = None
+    """How it is finished; None if there is none, or if it cannot be finished by its own plan."""
     notes: tuple[str, ...] = ()
 
     @property
     def exactly_once(self) -> bool:
         """Whether it delivers exactly once."""
-        return self.work is not None and self.work.exactly_once
+        return self.work.delivers_once
+
+    @property
+    def counts_places(self) -> bool:
+        """Whether offsets are places in ledgers, by which removed messages cannot be counted."""
+        pulsar = self.work.pulsar
+        return pulsar is not None and pulsar.numbering.value != "index"
 
 
 def check_sources(pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> tuple[Checked, ...]:
     """Do everything that can be refused without the checkpoint."""
-    checked = tuple(_check(source, pipeline, settings, clusters) for source in sources_of(pipeline))
-    if settings.shadow and not any(each.work for each in checked):
+    require_kernels()
+    sources = sources_of(pipeline)
+    checked = tuple(_check(source, pipeline, settings, clusters) for source in sources)
+    if settings.shadow and not any(each.work.program.has_kernel for each in checked):
         raise UsageError(
-            "--shadow compares the kernel of the fused engine, and it runs none of these routes",
+            "--shadow compares the kernel with the reference, and it decides about none of these routes",
             next="penstock routes --explain says why; leave --shadow out",
         )
     return checked
 
 
 def _check(source: Source, pipeline: Pipeline, settings: JobOptions, clusters: Clusters) -> Checked:
+    refuse_unrunnable(SPARK, source)
     group = group_of(source, pipeline, settings.group)
     schemas = Schemas()
     stage = stage_of(source, pipeline, schemas)
-    engine = chosen(settings.engine or pipeline.engine, source, pipeline)
     check_functions(stage)
     found, unseen = _with_creation(survey(source, stage, clusters), source, pipeline)
     stage = settled(stage, found, len(source.servers))
     policy = settings.on_data_loss or pipeline.on_data_loss
-    work, notes = None, [*_without_group(source, group), *unseen]
-    if engine == FUSED:
-        work = work_of(source, stage, settings, group="", on_data_loss=policy)
-        notes += promised(source, work, settings)
-    else:
-        notes += _idle_options(source, settings)
+    work = work_of(source, stage, settings, clusters, found, group="", on_data_loss=policy)
+    require_exactly_once(source, pipeline, transactional=work.exactly_once, indexed=is_indexed(work))
     return Checked(
         source=source,
         stage=stage,
@@ -125,7 +151,7 @@ def _check(source: Source, pipeline: Pipeline, settings: JobOptions, clusters: C
         on_data_loss=policy,
         group=group,
         work=work,
-        notes=tuple(notes),
+        notes=(*_without_group(source, group), *unseen, *promised(source, work, settings)),
     )
 
 
@@ -140,7 +166,14 @@ def prepare(
     _leave_none_behind([each.source for each in checked], files, settings)
     prepared = tuple(_prepare(each, pipeline, settings, clusters, files) for each in checked)
     for each in prepared:
-        fingerprint = _fingerprint(each.source, each.survey, each.query, exactly_once=each.exactly_once)
+        fingerprint = _fingerprint(
+            each.source,
+            each.survey,
+            each.query,
+            exactly_once=each.exactly_once,
+            plan=each.plan.as_data() if each.plan else {},
+            begun=each.begun.as_data() if each.begun else {},
+        )
         path = each.checkpoint.fingerprint
         old = read_fingerprint(files, path) if each.checkpoint.exists else None
         if old is not None:
@@ -178,34 +211,51 @@ def _prepare(
 ) -> Prepared:
     source, found = each.source, each.survey
     checkpoint = Checkpoint(files=files, name=source.name)
-    is_exact = each.work is not None and each.work.exactly_once
+    is_exact = each.work.delivers_once
     notes = [*_compare(source, found, checkpoint, settings, clusters, is_exact=is_exact)]
     query, replayed = _query(each, checkpoint, settings, clusters)
-    position = _position(source, checkpoint, query, clusters)
+    position = _position(each, checkpoint, query, clusters)
     lost = gap(position, found.earliest)
     if lost and each.on_data_loss == "stop":
         refuse_gap(lost, source.topic, checkpoint.folder)
-    work = None if each.work is None or query is None else replace(each.work, group=query.name)
-    _refuse_downgrade(source, pipeline, settings, checkpoint, work)
+    work = with_progress(_named(each.work, each.group, query))
+    _refuse_downgrade(source, settings, checkpoint, work)
+    plan = kept_plan(source, pipeline, work)
+    begun = begun_batch(checkpoint, plan)
+    open_batch = None
+    if begun is not None:
+
+        def checked(source: Source, old: Pipeline) -> Work:
+            return _check(source, old, settings, clusters).work
+
+        begun_work, said = begun.work(source.name, pipeline, checked)
+        notes.append(said)
+        if begun_work is not None:
+            begun_work = with_progress(_named(begun_work, each.group, query))
+            open_batch = OpenBatch(end=checkpoint.planned(source.topic), work=begun_work)
     return Prepared(
         source=source,
         stage=each.stage,
         schemas=each.schemas,
         survey=found,
         checkpoint=checkpoint,
-        delivery=delivery_of(source),
         on_data_loss=each.on_data_loss,
         group=each.group,
         query=query,
         work=work,
         position=position or found.earliest,
-        lost=0 if work else lost,
+        lost=lost if source.asks_spark else 0,
+        plan=plan,
+        begun=begun,
+        open_batch=open_batch,
         notes=(*notes, *replayed, *each.notes),
     )
 
 
 def _with_creation(found: Survey, source: Source, pipeline: Pipeline) -> tuple[Survey, tuple[str, ...]]:
     """Add when the topic was created, or a note why that is not known: it can be read all the same."""
+    if found.created:
+        return found, ()
     try:
         return replace(found, created=creation(source, pipeline)), ()
     except ClusterError as exc:
@@ -225,23 +275,22 @@ def refuse_gap(lost: int, topic: str, where: str) -> None:
 
 def _query(
     each: Checked, checkpoint: Checkpoint, settings: JobOptions, clusters: Clusters
-) -> tuple[Query | None, tuple[str, ...]]:
+) -> tuple[Query, tuple[str, ...]]:
     """Return the marks that belong to a checkpoint, and notes.
 
-    They are new if the fused engine has never used it, or if it is to write again what it has written.
+    They are new if it has none yet, or if it is to write again what it has written.
     """
-    source, is_fused = each.source, each.work is not None
+    source = each.source
     old = read_fingerprint(checkpoint.files, checkpoint.fingerprint) if checkpoint.exists else None
     position = checkpoint.position(source.topic)
     known = None if old is None else old.marks
     if known is None:
-        return (Query(new_query(source), position or each.survey.earliest) if is_fused else None), ()
+        return Query(new_query(source), position or each.survey.earliest), ()
     # What the marks are ahead of is at most the batch that Spark has planned and not seen the end of.
     planned = {**known.begin, **checkpoint.planned(source.topic)}
-    ahead = {part: at for part, at in _marks(source, known, clusters).items() if at > planned.get(part, 0)}
-    if not is_fused or not ahead:
-        unused = is_fused and settings.replay
-        return known, (f"{source.name}: --replay has nothing to do",) if unused else ()
+    ahead = {part: at for part, at in _marks(each, known, clusters).items() if at > planned.get(part, 0)}
+    if not ahead:
+        return known, (f"{source.name}: --replay has nothing to do",) if settings.replay else ()
     if settings.replay is None:
         raise _older_than_marks(source, checkpoint, planned, ahead)
     written = sum(at - planned.get(part, 0) for part, at in ahead.items())
@@ -268,41 +317,64 @@ def _older_than_marks(
     )
 
 
-def _marks(source: Source, query: Query, clusters: Clusters) -> Offsets:
-    receive = source.receive
+def _named(work: Work, group: str | None, query: Query) -> Work:
+    """Give the work with the name of its marks; a source on Pulsar has a subscription, by default of it."""
+    pulsar = None if work.pulsar is None else replace(work.pulsar, subscription=group or query.name)
+    return replace(work, group=query.name, run=query.name, pulsar=pulsar)
+
+
+def _marks(each: Checked, query: Query, clusters: Clusters) -> Offsets:
+    source, receive = each.source, each.source.receive
+    if each.work.pulsar is not None:
+        seen = with_progress(replace(each.work, group=query.name)).seen
+        parts = {part for snapshot in seen.values() for part in snapshot.marks}
+        # A sink without a mark of a partition is new, and begins where the others are.
+        return {
+            part: min(each.marks[part].offset for each in seen.values() if part in each.marks)
+            for part in parts
+        }
     return clusters.client(receive.server, receive.connection).committed(query.name, source.topic)
 
 
-def _position(source: Source, checkpoint: Checkpoint, query: Query | None, clusters: Clusters) -> Offsets:
+def _position(each: Checked, checkpoint: Checkpoint, query: Query, clusters: Clusters) -> Offsets:
     """Return where the next batch begins; marks may be ahead of the checkpoint after a crash."""
-    position = checkpoint.position(source.topic)
-    if query is None:
-        return position
-    marks = _marks(source, query, clusters)
+    position = checkpoint.position(each.source.topic)
+    marks = _marks(each, query, clusters)
     return {part: max(at, marks.get(part, 0)) for part, at in (position or query.begin).items()}
 
 
-def _idle_options(source: Source, settings: JobOptions) -> Iterator[str]:
-    """Say which options mean nothing to the columns engine."""
-    if settings.shadow:
-        yield f"{source.name}: --shadow compares nothing here: the columns engine has no kernel"
-    if settings.split:
-        yield f"{source.name}: --split is for fused; columns cuts partitions wherever ordering is none"
+def is_indexed(work: Work) -> bool:
+    """Return whether what is read has positions that ids of records can be made of; Kafka's offsets are."""
+    return work.pulsar is None or work.pulsar.is_indexed
 
 
 def promised(source: Source, work: Work, settings: JobOptions) -> Iterator[str]:
-    """Say what is promised less than was asked for."""
+    """Return notes on what is promised less than was asked for, and on options without a meaning here."""
     if settings.exactly_once and not work.exactly_once:
-        yield f"{source.name}: at least once, because {source.receive.server} has no transactions"
+        yield f"{source.name}: at least once, because {' or '.join(source.written)} has no transactions"
+    elif settings.exactly_once and not work.delivers_once:
+        servers = " and ".join(source.native_pulsar)
+        why = why_unrepeatable(source, indexed=is_indexed(work))
+        yield f"{source.name}: at least once on {servers}, where a second run must give the same: {why}"
+    if settings.shadow and not work.program.has_kernel:
+        yield f"{source.name}: --shadow compares nothing here: the reference decides about all records"
+    if not is_indexed(work):
+        yield (
+            f"{source.name}: the broker keeps no index for {source.topic}, so positions are places in its "
+            "ledgers: lag counts places instead of messages, and removed messages are not noticed "
+            "(AppendIndexMetadataInterceptor in brokerEntryMetadataInterceptors mends both)"
+        )
     if settings.split and (why := why_whole(source, work)):
         yield f"{source.name}: --split cuts no partition: {why}"
+    elif settings.split and source.asks_spark:
+        yield f"{source.name}: --split cuts no partition: a route has a condition in Spark's own SQL"
 
 
 def refreshed(prepared: Prepared, pipeline: Pipeline) -> Prepared:
     """Give a source with the schemas that were learnt since it was prepared."""
     stage = stage_of(prepared.source, pipeline, prepared.schemas)
-    servers = prepared.source.servers
-    return replace(prepared, stage=settled(stage, prepared.survey, len(servers)))
+    stage = settled(stage, prepared.survey, len(prepared.source.servers))
+    return replace(prepared, stage=stage, work=with_stage(prepared.work, stage))
 
 
 def _without_group(source: Source, group: str | None) -> Iterator[str]:
@@ -312,9 +384,15 @@ def _without_group(source: Source, group: str | None) -> Iterator[str]:
 
 
 def _fingerprint(
-    source: Source, found: Survey, query: Query | None = None, *, exactly_once: bool | None = None
+    source: Source,
+    found: Survey,
+    query: Query | None = None,
+    *,
+    exactly_once: bool | None = None,
+    plan: Mapping[str, Any] = MappingProxyType({}),
+    begun: Mapping[str, Any] = MappingProxyType({}),
 ) -> Fingerprint:
-    return Fingerprint.of(
+    taken = Fingerprint.of(
         source,
         cluster_id=found.cluster_id,
         topic_id=found.topic_id,
@@ -323,26 +401,26 @@ def _fingerprint(
         query=query,
         exactly_once=exactly_once,
     )
+    return replace(taken, plan=dict(plan), begun=dict(begun))
 
 
-def _refuse_downgrade(
-    source: Source, pipeline: Pipeline, settings: JobOptions, checkpoint: Checkpoint, work: Work | None
-) -> None:
+def _refuse_downgrade(source: Source, settings: JobOptions, checkpoint: Checkpoint, work: Work) -> None:
     """Refuse to go on at least once where it was exactly once, unless that was asked for.
 
-    An edited condition can stop the fused engine; nobody who edits it thinks of delivery.
+    An edited route can cost the promise; nobody who edits it thinks of delivery.
     """
     old = read_fingerprint(checkpoint.files, checkpoint.fingerprint) if checkpoint.exists else None
-    asked = (settings.engine or pipeline.engine) == COLUMNS or not settings.exactly_once
-    if old is None or not old.exactly_once or asked or (work is not None and work.exactly_once):
+    if old is None or not old.exactly_once or not settings.exactly_once or work.delivers_once:
         return
-    stopped = fused_stops(source, pipeline) or (f"{source.receive.server} has no transactions",)
+    why = f"{' or '.join(source.written)} has no transactions"
+    if work.exactly_once:
+        stopped = why_unrepeatable(source, indexed=is_indexed(work))
+        why = f"{' and '.join(source.native_pulsar)}: {stopped}"
     raise CheckpointMismatch(
         f"{source.name} was delivered exactly once, and would now be at least once",
         where=checkpoint.folder,
-        why="\n".join(stopped),
-        next="change the routes so that the fused engine can run them, or accept it: --at-least-once, "
-        "or engine: columns",
+        why=why,
+        next="change the routes or the cluster back, or accept it: --at-least-once",
     )
 
 

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from penstock.brokers.kafka_offsets import Offsets
+from penstock.pipeline.counters import COUNTERS
 from penstock.pipeline.job.offsets import behind, offsets_of
-from penstock.pipeline.stage import COUNTERS
 
 __all__ = ["LOST", "Planned", "Progress", "Totals", "counts_of", "listener"]
 
@@ -35,7 +35,7 @@ class Progress:
     start: Offsets = field(default_factory=dict)
     end: Offsets = field(default_factory=dict)
     records: int = 0
-    """What Spark has read; fewer than the offsets between start and end where records were deleted."""
+    """What was read; fewer than the offsets between start and end where records were deleted."""
     lost: int | None = None
     """Records that were deleted before they were read; None if the engine does not count them itself."""
 
@@ -58,6 +58,10 @@ class Planned:
     source: str
     engine: str
     guarantee: str
+    evaluator: str
+    """What decides about its records: kernel or reference."""
+    condition_by_spark: bool = False
+    """Whether its condition is in Spark's own SQL, which Spark answers."""
 
 
 def listener(

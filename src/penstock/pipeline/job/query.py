@@ -1,4 +1,4 @@
-"""The query of one source: records in, the stage, records out; and how it is asked to end after its batch."""
+"""The query of one source: how it is started, and how it is asked to end after its batch."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.pipeline.assembly import Source
-from penstock.pipeline.frames.conditions import with_conditions
 from penstock.pipeline.fused.end_watch import EndWatches
 from penstock.pipeline.fused.source import Planner
 from penstock.pipeline.job.fused import counted, planner_of, why_whole
+from penstock.pipeline.job.kept_batches import KeptBatches
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared
-from penstock.pipeline.job.sinks import sink_options, write_batches, write_stream
-from penstock.pipeline.job.sources import read_records, reader_options
+from penstock.pipeline.job.sql import answered_by_spark
 from penstock.pipeline.spark.startup import unless_java_ended
-from penstock.pipeline.stage import COUNTERS, INPUT, OUTPUT_DDL, Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["RunningQuery", "ended", "finish", "start_query", "stop_queries"]
 
@@ -78,20 +75,30 @@ def start_query(
     spark: SparkSession, prepared: Prepared, settings: JobOptions, watches: EndWatches
 ) -> RunningQuery:
     """Start reading a source, from its checkpoint if it has one."""
-    source, planner, interval = prepared.source, None, settings.trigger or 0.0
-    if prepared.work is None or prepared.query is None:
-        writer = _by_columns(spark, prepared, settings)
-    else:
+    source, work, interval = prepared.source, prepared.work, settings.trigger or 0.0
+    planner: Planner | None = None
+    if not source.asks_spark or work.pulsar:
         planner = planner_of(
             spark,
-            prepared.work,
+            work,
             settings,
             prepared.query.begin,
-            watch=watches.of(prepared.work.settings),
+            watch=watches.of(work.settings),
             waits=not interval,
-            split=settings.split and why_whole(source, prepared.work) is None,
+            # The rows of a partition have to come to one task, where Spark answers conditions.
+            split=settings.split and not source.asks_spark and why_whole(source, work) is None,
         )
-        writer = counted(spark, prepared.work, planner, name=source.name, title=_title(source))
+    if planner is None or source.asks_spark:
+        writer = answered_by_spark(spark, prepared, work, settings, planner=planner, title=_title(source))
+    else:
+        batches = KeptBatches(
+            planner=planner,
+            checkpoint=prepared.checkpoint,
+            topic=source.topic,
+            reads_now=any(route.plan.reads_now for route in source.routes),
+            open_batch=prepared.open_batch,
+        )
+        writer = counted(spark, work, batches, name=source.name, title=_title(source))
     writer = writer.queryName(source.name).option("checkpointLocation", prepared.checkpoint.url)
     if settings.once:
         writer = writer.trigger(availableNow=True)
@@ -105,33 +112,6 @@ def _title(source: Source) -> str:
     """Name a source with its routes, for jobs and stages of Spark."""
     routes = ", ".join(route.name for route in source.routes)
     return f"{source.name}, {'route' if len(source.routes) == 1 else 'routes'} {routes}"[:_MOST_TITLE]
-
-
-def _by_columns(spark: SparkSession, prepared: Prepared, settings: JobOptions) -> DataStreamWriter:
-    source, limits = prepared.source, prepared.survey.limits
-    chosen = reader_options(
-        source,
-        settings,
-        group=prepared.group,
-        on_data_loss=prepared.on_data_loss,
-        parallelism=spark.sparkContext.defaultParallelism,
-    )
-    records = read_records(spark, source, chosen)
-    producers = tuple(sink_options(source, server, limits) for server in source.servers)
-    written = _staged(records, prepared.stage, source.name)
-    if prepared.delivery.one_sink:
-        return write_stream(written, producers[0])
-    return write_batches(written, producers)
-
-
-def _staged(records: DataFrame, stage: Stage, name: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    chosen = records.withColumn("timestamp", F.unix_millis("timestamp")).select(*INPUT)
-    asked = with_conditions(chosen, stage)
-    return asked.mapInArrow(stage, OUTPUT_DDL).observe(
-        name, *(F.sum(column).alias(column) for column in COUNTERS)
-    )
 
 
 def finish(running: RunningQuery) -> bool:

@@ -19,6 +19,7 @@ from typing import Final, Self
 
 from penstock.brokers.outage import REMIND_SECONDS
 from penstock.errors import JobFailed, PenstockError, PipelineError, UnknownSchemas, Unreachable
+from penstock.pipeline.job.failure import outage_in
 
 __all__ = [
     "AwayFailure",
@@ -132,7 +133,9 @@ class Restarts:
         if isinstance(problem, AwayFailure):
             if failing.what != was or now - failing.noted > REMIND_SECONDS:
                 failing.noted = now
-                self._note(f"{name}: {problem.what}; trying again until it does")
+                reason = outage_in(problem.why or "")
+                said = f"{problem.what}; trying again until it does"
+                self._note(f"{name}: {said}" + (f": {reason}" if reason else ""))
             return AWAY_PAUSE
         failing.count += 1
         if isinstance(problem, TakenOver):

@@ -25,8 +25,11 @@ from penstock.errors import (
 )
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.document import FORMER_ENGINES
 from penstock.pipeline.fused.end_watch import EndWatches
-from penstock.pipeline.job.choice import COLUMNS, FUSED
+from penstock.pipeline.fused.work import Work
+from penstock.pipeline.job.choice import SPARK, evaluator_of
+from penstock.pipeline.job.executors import ExecutorWatch
 from penstock.pipeline.job.failure import (
     as_away,
     failure,
@@ -36,8 +39,7 @@ from penstock.pipeline.job.failure import (
     java_ended,
     may_be_away,
 )
-from penstock.pipeline.job.gateways import Gateways
-from penstock.pipeline.job.groups import Committer
+from penstock.pipeline.job.groups import Committer, committer_of
 from penstock.pipeline.job.lag import LagMonitor
 from penstock.pipeline.job.lease import Lease, leased, until_reachable
 from penstock.pipeline.job.offsets import advanced, gap
@@ -54,11 +56,17 @@ from penstock.pipeline.job.restarts import (
     combined,
 )
 from penstock.pipeline.job.spark_metrics import SparkMetrics
-from penstock.pipeline.job.survey import Clusters, survey
+from penstock.pipeline.job.survey import Clusters, has_topics
 from penstock.pipeline.job.watcher import Watcher
 from penstock.pipeline.spark.file_system import FileSystem, is_remote, open_file_system
 from penstock.pipeline.spark.session import query_session
-from penstock.pipeline.spark.startup import java_exit_code, java_has_ended, java_is_ours, unless_java_ended
+from penstock.pipeline.spark.startup import (
+    is_local,
+    java_exit_code,
+    java_has_ended,
+    java_is_ours,
+    unless_java_ended,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,8 +79,8 @@ _MOMENT: Final = 0.005
 _RECENTLY: Final = 2.0
 _JAVA_SECONDS: Final = 15.0
 """How long Java may take to end by a signal."""
-_COMMIT_SECONDS: Final = 10.0
-"""For the answer to what only operators look at: commits, measurements of the lag."""
+_LAG_SECONDS: Final = 10.0
+"""For the answer to a measurement of the lag."""
 _STALLED_SECONDS: Final = 60.0
 """A source with records that wait is stalled when nothing was written for so long."""
 _LOOK_SECONDS: Final = 5.0
@@ -91,7 +99,8 @@ class Job:
         job.run(spark)
     """
 
-    needs_spark = True
+    engine = SPARK
+    """Where the routes run."""
 
     def __init__(self, pipeline: Pipeline, options: JobOptions) -> None:
         self.pipeline = pipeline
@@ -102,8 +111,8 @@ class Job:
         self.outages: dict[str, OutageLog] = {}
         """Whether the cluster of a source answers, by source."""
         self._watchers: list[Watcher] = []
-        self._clusters = Clusters()
-        self._gateways = Gateways()
+        self._stop = Event()
+        self._clusters = Clusters(self._stop)
         self._checked: tuple[Checked, ...] = ()
         self._prepared: dict[str, Prepared] = {}
         self._files: FileSystem | None = None
@@ -116,7 +125,6 @@ class Job:
         self._told: SimpleQueue[Progress | str] = SimpleQueue()
         self._ended: set[str] = set()
         self._earliest: dict[str, Offsets] = {}
-        self._stop = Event()
         self._held = ExitStack()
         self._busy = 0.0
         self._waited: dict[str, float] = {}
@@ -128,6 +136,8 @@ class Job:
         """Sources that are not started again."""
         self._looked = self._asked_java = 0.0
         self._watches = EndWatches()
+        self._executors: ExecutorWatch | None = None
+        """Whether the cluster has any; None with a local master."""
         self._restarts = Restarts(self._note, max_failures=options.max_failures, has_end=not self._is_daemon)
         self.running = False
         self._has_run = False
@@ -138,8 +148,8 @@ class Job:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._gateways.close()
         self._held.close()
+        self._clusters.close()
 
     @property
     def progress_in(self) -> str:
@@ -149,12 +159,15 @@ class Job:
     @property
     def only_plans(self) -> bool:
         """Whether Spark plans and no record goes through its Java; known after `prepare`."""
-        return all(each.work is not None for each in self._checked)
+        return not any(each.source.asks_spark for each in self._checked)
 
     @property
     def uses_kernels(self) -> bool:
-        """Whether tasks of Spark run kernels; known after `prepare`."""
-        return any(each.work is not None for each in self._checked)
+        """Whether tasks of Spark call the routing kernel; known after `prepare`.
+
+        Where the reference decides about every record, as with functions, they do not.
+        """
+        return any(each.work.program.has_kernel for each in self._checked)
 
     @property
     def _is_daemon(self) -> bool:
@@ -171,58 +184,64 @@ class Job:
 
     def prepare(self) -> None:
         """Do everything that can fail before Spark is started; a remote checkpoint is looked at by `run`."""
-        self.pipeline = self._gateways.reached(self.pipeline)
+        if (said := self.pipeline.engine_text) in FORMER_ENGINES:
+            self._note(f"engine: {said} in {self.pipeline.path} means spark now; penstock validate says more")
         self._checked = check_sources(self.pipeline, self.options, self._clusters)
         for each in self._checked:
             name = each.source.name
             self.totals[name] = Totals()
             self.outages[name] = OutageLog(_log, f"{name}: {each.source.receive.server}")
-            self._plan(each.source, FUSED if each.work else COLUMNS, each.promise)
+            self._plan(each.source, each.promise)
             self._begin(name)
         if self._files is not None:
             self._resume(self._files)
 
-    def _hold(self, files: FileSystem) -> FileSystem:
-        """Be the one writer of the checkpoint."""
-        self._lease = self._held.enter_context(leased(files, self._note))
+    def _hold(self, files: FileSystem, stop: Event | None = None) -> FileSystem:
+        """Be the one writer of the checkpoint; `stop` ends a wait for the writer before, by StopAsked."""
+        self._lease = self._held.enter_context(leased(files, self._note, stop))
         self._files = files
         return files
 
     def _open_remote(self, spark: SparkSession) -> None:
-        """Open a checkpoint that is reached by Spark alone; its store is waited for."""
-        has_end = self.options.once or self.options.until_idle is not None
+        """Open a checkpoint that only Spark reaches, and find where to go on; its store is waited for."""
+        folder = self.pipeline.checkpoint
+
+        def resumed() -> FileSystem:
+            files = self._files or self._hold(open_file_system(folder, spark), self._stop)
+            self._resume(files)
+            return files
+
         files = until_reachable(
-            lambda: self._hold(open_file_system(self.pipeline.checkpoint, spark)),
+            resumed,
+            where=folder.rstrip("/"),
             stop=self._stop,
-            seconds=self.options.broker_timeout if has_end else None,
+            seconds=None if self._is_daemon else self.options.broker_timeout,
             note=self._note,
         )
-        if files is None:
-            return
-        if not files.is_atomic:
+        if files is not None and not files.is_atomic:
             self._note(
                 f"{files.where()}: this store has no exclusive create; two jobs that start at the same time "
                 "are kept apart by a lease, and exactly once by the broker"
             )
-        self._resume(files)
 
     def _resume(self, files: FileSystem) -> None:
-        """Find where to go on."""
+        """Find where to go on; if the store fails under it, it can be called again."""
         prepared = prepare(self._checked, self.pipeline, self.options, self._clusters, files)
         self._prepared = {each.source.name: each for each in prepared}
         for name, each in self._prepared.items():
             self._watch_lag(name, each.source, each.position, outage=self.outages[name])
-            if each.group is not None:
-                receive = each.source.receive
-                admin = self._clusters.new(receive.server, receive.connection, timeout=_COMMIT_SECONDS)
-                self._committers[name] = Committer(admin, each.group, each.source.topic)
+            self._show_progress(name, each.source, each.work, each.group)
             for note in each.notes:
                 self._note(note)
             self._count_lost(name, each.lost)
 
+    def _show_progress(self, name: str, source: Source, work: Work | None, group: str | None) -> None:
+        committer = committer_of(source, self._clusters, work, group)
+        if committer is not None:
+            self._committers[name] = committer
+
     def _watch_lag(self, name: str, source: Source, position: Offsets, *, outage: OutageLog | None) -> None:
-        receive = source.receive
-        client = self._clusters.new(receive.server, receive.connection, timeout=_COMMIT_SECONDS)
+        client = self._clusters.own(source, timeout=_LAG_SECONDS)
 
         def measured(records: int) -> None:
             self.totals[name].lag = records
@@ -265,10 +284,16 @@ class Job:
                 found.append(f"{name}: {failing.what}, tried for {now - failing.since:.0f} s")
             elif totals.lag and idle > _STALLED_SECONDS:
                 found.append(f"{name}: {totals.lag} records wait, and nothing was written for {idle:.0f} s")
+        if self._executors is not None and (seconds := self._executors.seconds):
+            found.append(f"Spark has had no executor for {seconds:.0f} s")
         return found
 
-    def _plan(self, source: Source, engine: str, guarantee: str) -> None:
-        self.plan += (Planned(route.name, source.name, engine, guarantee) for route in source.routes)
+    def _plan(self, source: Source, guarantee: str) -> None:
+        evaluator = evaluator_of(source, self.pipeline)
+        self.plan += (
+            Planned(route.name, source.name, self.engine, guarantee, evaluator, route.sql is not None)
+            for route in source.routes
+        )
 
     def _run_once(self) -> None:
         """Refuse a second run: the checkpoint was given back, and what measures has ended."""
@@ -281,7 +306,8 @@ class Job:
         self._run_once()
         assert spark is not None, "this job needs Spark"
         spark = query_session(spark, self.progress_in)
-        self._gateways.require_near(spark)
+        if not is_local(spark.sparkContext.master or ""):
+            self._executors = ExecutorWatch(spark.sparkContext, self._note)
         if self._files is None:
             self._open_remote(spark)
         topics = {name: (each.source.topic, each.survey.latest) for name, each in self._prepared.items()}
@@ -363,6 +389,8 @@ class Job:
             self._hear()
             if self._lease is not None:
                 self._lease.require()
+            if self._executors is not None:
+                self._executors.look(lambda: any(query.has_data for query in self._queries.values()))
             runs |= {query.run_id for query in self._queries.values()}
             for name in self._to_look_at(everybody=ending):
                 self._look_at(name)
@@ -383,9 +411,10 @@ class Job:
 
     def _finish(self, asked: set[str]) -> None:
         """Ask queries to end, each once; a batch that waits for what is away is given up."""
+        has_none = self._executors is not None and self._executors.has_none
         for name, query in self._queries.items():
             is_away = self.outages[name].reason is not None or self._restarts.failing(name) is not None
-            if is_away and query.is_active:
+            if (is_away or has_none) and query.is_active:
                 query.stop()
                 asked.add(query.run_id)
             elif query.run_id not in asked and finish(query):
@@ -472,21 +501,10 @@ class Job:
             return WorkerFailure.of(problem)
         if is_taken_over(problem):
             return TakenOver.of(problem)
-        if self._is_daemon and may_be_away(problem) and self._has_topics(name):
+        each = self._prepared[name]
+        if self._is_daemon and may_be_away(problem) and has_topics(each.source, each.stage, self._clusters):
             problem = as_away(problem)
         return AwayFailure.of(problem) if self._is_daemon and is_away(problem, connections) else problem
-
-    def _has_topics(self, name: str) -> bool:
-        """Say whether the topics of a source are there, as far as its clusters answer."""
-        each = self._prepared[name]
-        try:
-            survey(each.source, each.stage, self._clusters)
-        except ClusterError as exc:
-            _log.debug("%s: whether its topics are there is not known: %s", name, exc)
-            return isinstance(exc, Unreachable)
-        except PipelineError:
-            return False
-        return True
 
     def _idle(self, queries: Mapping[str, RunningQuery]) -> bool:
         """Say whether nothing has come for long enough."""
@@ -544,14 +562,15 @@ class Job:
         Offsets without records are no loss by themselves: transactions and compaction leave some.
         """
         each = self._prepared[progress.source]
+        if each.counts_places:
+            return 0
         known = self._earliest.setdefault(progress.source, each.survey.earliest)
         start = {part: max(offset, known.get(part, 0)) for part, offset in progress.start.items()}
         missing = advanced(start, progress.end) - progress.records
         if each.on_data_loss == "stop" or missing <= 0 or not start:
             return 0
         try:
-            receive = each.source.receive
-            earliest = self._clusters.client(receive.server, receive.connection).earliest(each.source.topic)
+            earliest = self._clusters.source(each.source).earliest(each.source.topic)
         except PenstockError as exc:
             _log.warning("whether records of %s are gone is not known: %s", each.source.topic, exc)
             return 0

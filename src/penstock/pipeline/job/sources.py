@@ -18,18 +18,23 @@ _READER: Final[Mapping[str, str]] = {"startingOffsets": "earliest", "includeHead
 
 
 def reader_options(
-    source: Source, settings: JobOptions, *, group: str | None, on_data_loss: str, parallelism: int
+    source: Source,
+    settings: JobOptions,
+    *,
+    group: str | None,
+    on_data_loss: str,
 ) -> dict[str, str]:
-    """Give the options of the source, without credentials."""
+    """Return the options of the source, without credentials.
+
+    Only what is committed is read. Each partition is read by one task: see `delivery.task_sink`.
+    """
     found = {
         **_READER,
         "subscribe": source.topic,
         "failOnDataLoss": str(on_data_loss == "stop").lower(),
         "maxOffsetsPerTrigger": str(settings.max_offsets or MAX_OFFSETS_PER_TRIGGER),
+        "kafka.isolation.level": "read_committed",
     }
-    if all(route.document.ordering == "none" for route in source.routes):
-        # More tasks than partitions read parts of one partition side by side: its order is gone.
-        found["minPartitions"] = str(parallelism)
     if group is not None:
         found["groupIdPrefix"] = group
     if source.receive.client_id is not None:

@@ -2,30 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.brokers.conditions import Condition, made
 from penstock.brokers.kafka_offsets import KafkaOffsets, Offsets
 from penstock.contract.clusters import ContractClusters
 from penstock.contract.credentials import Client, Connection, options, reveal
-from penstock.errors import ClusterError, PipelineError
+from penstock.errors import ClusterError, PipelineError, Unreachable
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.delivery.pulsar_settings import PulsarSettings
+from penstock.pipeline.delivery.pulsar_targets import PulsarTopic, inspect_topics
 from penstock.pipeline.functions.invoker import FunctionInvoker
 from penstock.pipeline.job.fingerprint import Change, beyond
 from penstock.pipeline.ports import Invoker, Target
 from penstock.pipeline.pulsar import PULSAR
 from penstock.pipeline.stage import Stage
 
-__all__ = ["Clusters", "Survey", "beyond_end", "creation", "settled", "survey"]
+if TYPE_CHECKING:
+    from penstock.pipeline.delivery.pulsar_offsets import PulsarOffsets
+
+__all__ = ["Clusters", "SourceOffsets", "Survey", "beyond_end", "creation", "has_topics", "settled", "survey"]
+
+_log = logging.getLogger(__name__)
+
+
+class SourceOffsets(Protocol):
+    """What a job asks of the side that it reads, Kafka or Pulsar."""
+
+    def earliest(self, topic: str) -> Offsets:
+        """Return the first offset that each partition still has."""
+
+    def latest(self, topic: str) -> Offsets:
+        """Return where each partition ends."""
+
+    def commit(self, group: str, topic: str, offsets: Offsets) -> None:
+        """Commit offsets for a group, or move the cursors of a subscription."""
 
 
 class Clusters:
     """The admin clients of a job, one for each cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop: Event | None = None) -> None:
+        """When `stop` is set, what waits for an answer of Pulsar ends soon."""
+        self._stop = stop
         self._clients: dict[str, KafkaOffsets] = {}
+        self._pulsars: dict[str, PulsarOffsets] = {}
+
+    def close(self) -> None:
+        """Close the connections to Pulsar; those to Kafka close themselves."""
+        for client in self._pulsars.values():
+            client.close()
+        self._pulsars.clear()
+
+    def source(self, source: Source) -> SourceOffsets:
+        """Return the client of the cluster that a source reads."""
+        receive = source.receive
+        if source.is_on_pulsar:
+            return self.pulsar(receive.server, receive.connection)
+        return self.client(receive.server, receive.connection)
+
+    def own(self, source: Source, *, timeout: float) -> SourceOffsets:
+        """Return a client of the cluster that a source reads for another thread; Pulsar's serves them all."""
+        receive = source.receive
+        if source.is_on_pulsar:
+            return self.pulsar(receive.server, receive.connection).within(timeout)
+        return self.new(receive.server, receive.connection, timeout=timeout)
+
+    def pulsar(self, server: str, connection: Connection) -> PulsarOffsets:
+        """Return the client of a Pulsar; any thread may use it."""
+        if server not in self._pulsars:
+            # It loads kernels, which only jobs with a source on Pulsar need.
+            from penstock.pipeline.delivery.pulsar_cluster import PulsarSettings
+            from penstock.pipeline.delivery.pulsar_offsets import PulsarOffsets
+
+            self._pulsars[server] = PulsarOffsets(PulsarSettings.of(connection), stop=self._stop)
+        return self._pulsars[server]
 
     def client(self, server: str, connection: Connection, client_id: str | None = None) -> KafkaOffsets:
         """Give the client of a cluster."""
@@ -52,12 +108,14 @@ class Survey:
     latest: Offsets
     created: Mapping[int, str] = field(default_factory=dict)
     """When each partition was created, as far as Pulsar says; empty on Kafka, whose ids suffice."""
-    limits: Mapping[tuple[int, str], int]
+    limits: Mapping[tuple[int, str], int] = field(default_factory=dict)
     """max.message.bytes of each target, by sink and topic."""
     compacted: frozenset[tuple[int, str]] = frozenset()
     """Targets whose cleanup.policy has compact, by sink and topic."""
     present: frozenset[tuple[int, str]] = frozenset()
     """Every topic that is there, by sink."""
+    on_pulsar: Mapping[tuple[int, str], PulsarTopic] = field(default_factory=dict)
+    """What targets are like that are written by Pulsar's own protocol, by sink and topic."""
 
     @property
     def is_empty(self) -> bool:
@@ -67,14 +125,24 @@ class Survey:
 
 def survey(source: Source, stage: Stage, clusters: Clusters) -> Survey:
     """Look at what a source reads and writes; a topic that is not there is an error."""
-    receive = source.receive
-    admin = clusters.client(receive.server, receive.connection, receive.client_id)
     wanted = _topics(source, stage)
     limits: dict[tuple[int, str], int] = {}
     compacted: set[tuple[int, str]] = set()
     present: set[tuple[int, str]] = set()
+    on_pulsar: dict[tuple[int, str], PulsarTopic] = {}
     for sink, (server, connection) in enumerate(source.connections.items()):
-        client, topics = clusters.client(server, connection), sorted(wanted[server])
+        is_read = source.is_on_pulsar and server == source.receive.server
+        if is_read and server not in source.native_pulsar:
+            continue  # nothing is written there; the topic that is read is looked at below
+        topics = sorted(wanted[server])
+        if server in source.native_pulsar:
+            asked = {
+                each.topic for each in _receipt_targets(stage) if each.sink % len(source.servers) == sink
+            }
+            seen = _inspect_pulsar(server, connection, topics, asked)
+            on_pulsar |= {(sink, topic): each for topic, each in seen.items()}
+            continue
+        client = clusters.client(server, connection)
         present |= {(sink, topic) for topic in _require(client, server, topics)}
         for topic, settings in _settings(client, topics).items():
             limit = settings.get("max.message.bytes", "")
@@ -82,22 +150,68 @@ def survey(source: Source, stage: Stage, clusters: Clusters) -> Survey:
                 limits[sink, topic] = int(limit)
             if "compact" in settings.get("cleanup.policy", "").split(","):
                 compacted.add((sink, topic))
+    return replace(
+        _of_pulsar(source, clusters) if source.is_on_pulsar else _of_kafka(source, clusters),
+        limits=limits | {place: each.limit for place, each in on_pulsar.items()},
+        compacted=frozenset(compacted),
+        present=frozenset(present | on_pulsar.keys()),
+        on_pulsar=on_pulsar,
+    )
+
+
+def _of_kafka(source: Source, clusters: Clusters) -> Survey:
+    receive = source.receive
+    admin = clusters.client(receive.server, receive.connection, receive.client_id)
     return Survey(
         cluster_id=admin.cluster_id(),
         topic_id=admin.topic_id(source.topic),
         earliest=admin.earliest(source.topic),
         latest=admin.latest(source.topic),
-        limits=limits,
-        compacted=frozenset(compacted),
-        present=frozenset(present),
     )
+
+
+def _of_pulsar(source: Source, clusters: Clusters) -> Survey:
+    """Look at a topic on Pulsar: the times of creation of its partitions say which one it is."""
+    receive = source.receive
+    client = clusters.pulsar(receive.server, receive.connection)
+    created = client.created(source.topic)
+    if created is None:
+        raise _missing(receive.server, (source.topic,), receive.connection.address)
+    return Survey(
+        cluster_id=None,
+        topic_id=None,
+        created=created,
+        earliest=client.earliest(source.topic),
+        latest=client.latest(source.topic),
+    )
+
+
+def _receipt_targets(stage: Stage) -> Iterator[Target]:
+    """Give the topics that events may name for their receipts."""
+    for route in stage.routes:
+        if isinstance(route.invoker, FunctionInvoker) and route.invoker.receipts is not None:
+            yield from route.invoker.receipts.channels.values()
+
+
+def _inspect_pulsar(
+    server: str, connection: Connection, topics: Collection[str], others: Collection[str]
+) -> Mapping[str, PulsarTopic]:
+    """Look at topics on a Pulsar that is reached by its own protocol; all but the `others` must be there."""
+    # It checks sums of entries with a kernel, which the driver loads only for this.
+    from penstock.pipeline.delivery.pulsar_cluster import PulsarCluster
+
+    with PulsarCluster(PulsarSettings.of(connection)) as cluster:
+        found = inspect_topics(cluster, {*topics, *others})
+    missing = [topic for topic in topics if topic not in found]
+    if missing:
+        raise _missing(server, missing, connection.address)
+    return found
 
 
 def creation(source: Source, pipeline: Pipeline) -> Mapping[int, str]:
     """Return when the partitions of a source on Pulsar were created; nothing on Kafka.
 
-    Pulsar is asked itself, also where a gateway is named: through it a topic that Pulsar's own tools have
-    created has the same id for ever. Raises ClusterError.
+    Pulsar is asked by its REST API. Raises ClusterError.
     """
     if source.receive.protocol != PULSAR:
         return {}
@@ -112,8 +226,7 @@ def beyond_end(position: Offsets, source: Source, found: Survey, clusters: Clust
     """
     if not beyond(position, found.latest):
         return ()
-    receive = source.receive
-    return beyond(position, clusters.client(receive.server, receive.connection).latest(source.topic))
+    return beyond(position, clusters.source(source).latest(source.topic))
 
 
 def settled(stage: Stage, found: Survey, clusters: int) -> Stage:
@@ -152,11 +265,24 @@ def _topics(source: Source, stage: Stage) -> Mapping[str, set[str]]:
     """Give the topics that must be there, by server."""
     servers = source.servers
     wanted: dict[str, set[str]] = {server: set() for server in servers}
-    wanted[source.receive.server].add(source.topic)
+    if not source.is_on_pulsar:
+        wanted[source.receive.server].add(source.topic)
     routed = (each for route in stage.routes for each in (*route.targets, route.dead))
     for target in (stage.dead, *stage.unknown, *routed):
         wanted[servers[target.sink]].add(target.topic)
     return wanted
+
+
+def has_topics(source: Source, stage: Stage, clusters: Clusters) -> bool:
+    """Return whether the topics of a source are there, as far as its clusters answer."""
+    try:
+        survey(source, stage, clusters)
+    except ClusterError as exc:
+        _log.debug("whether all topics of a source are there is not known: %s", exc)
+        return isinstance(exc, Unreachable)
+    except PipelineError:
+        return False
+    return True
 
 
 def _require(client: KafkaOffsets, server: str, topics: list[str]) -> Collection[str]:
@@ -168,12 +294,16 @@ def _require(client: KafkaOffsets, server: str, topics: list[str]) -> Collection
         raise made(Condition.MISSING_RIGHT, where=client.address, why=why)
     missing = [topic for topic in topics if topic not in there]
     if missing:
-        raise PipelineError(
-            f"{server} has no topic {', '.join(missing)}",
-            where=client.address,
-            next="penstock plan shows what is missing, penstock apply makes it",
-        )
+        raise _missing(server, missing, client.address)
     return there.keys()
+
+
+def _missing(server: str, topics: Iterable[str], where: str) -> PipelineError:
+    return PipelineError(
+        f"{server} has no topic {', '.join(topics)}",
+        where=where,
+        next="penstock plan shows what is missing, penstock apply makes it",
+    )
 
 
 def _settings(client: KafkaOffsets, topics: list[str]) -> Mapping[str, Mapping[str, str]]:

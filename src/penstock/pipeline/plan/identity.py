@@ -7,9 +7,10 @@ The id is the first 32 hexadecimal digits of SHA-256 over route, source, id and 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Final
 
-__all__ = ["ID_LENGTH", "derived_id"]
+__all__ = ["ID_LENGTH", "derivation", "derived_id"]
 
 ID_LENGTH: Final = 32
 
@@ -20,6 +21,21 @@ def derived_id(route: str, source: str, id: str, ordinal: int = 0) -> str:
     >>> derived_id("large-orders", "/shop", "17")
     'b4175c629eb7a85becbc10648cf42b44'
     """
-    parts = (part.encode() for part in (route, source, id, str(ordinal)))
-    text = b"".join(b"%d:%s," % (len(part), part) for part in parts)
-    return hashlib.sha256(text).hexdigest()[:ID_LENGTH]
+    return derivation(route, ordinal)(source, id)
+
+
+def derivation(route: str, ordinal: int = 0) -> Callable[[str, str], str]:
+    """Return what gives `derived_id` of a route for source and id."""
+    first, last = _netstring(route), _netstring(str(ordinal))
+    sha256 = hashlib.sha256
+
+    def derive(source: str, id: str) -> str:
+        text = b"%s%s%s%s" % (first, _netstring(source), _netstring(id), last)
+        return sha256(text).hexdigest()[:ID_LENGTH]
+
+    return derive
+
+
+def _netstring(part: str) -> bytes:
+    raw = part.encode()
+    return b"%d:%s," % (len(raw), raw)

@@ -26,6 +26,8 @@ __all__ = [
     "fits",
     "in_range",
     "multiplied",
+    "number_of_int",
+    "number_of_json_text",
     "read_number",
     "whole",
 ]
@@ -48,6 +50,8 @@ EXACT: Final = Context(prec=200, Emax=99_999, Emin=-99_999)
 _is_number = re.compile(NUMBER).fullmatch
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)$")
 _LIMIT = Decimal(10) ** MAX_WHOLE
+_INT_LIMIT: Final = 10**MAX_WHOLE
+_ZERO: Final = Decimal(0)
 _STEP = Decimal(1).scaleb(-MAX_FRACTION)
 MAX_DIGITS: Final = 4_000
 
@@ -58,8 +62,14 @@ def read_number(text: str) -> NumberValue | None:
     >>> read_number("1.50e1"), read_number("1e-30"), read_number("1e999"), read_number("+1")
     (Decimal('15'), 1e-30, None, None)
     """
-    if len(text) > MAX_DIGITS or not _is_number(text):
-        return None
+    return number_of_json_text(text) if len(text) <= MAX_DIGITS and _is_number(text) else None
+
+
+def number_of_json_text(text: str) -> NumberValue | None:
+    """Read a number whose text is known to be a JSON number of at most MAX_DIGITS characters."""
+    if len(text) <= MAX_FRACTION and "e" not in text and "E" not in text:
+        # So few digits always fit, on either side of the point.
+        return EXACT.normalize(Decimal(text)) or _ZERO
     exponent = _EXPONENT.search(text)
     # int() of a hostile megabyte of digits is not for free: an exponent of many digits is beyond anyway.
     if exponent is None or len(exponent[1].lstrip("+-0")) <= len(str(MAX_EXPONENT)):
@@ -68,6 +78,16 @@ def read_number(text: str) -> NumberValue | None:
             return EXACT.plus(EXACT.normalize(value))
     double = float(text)
     return double if math.isfinite(double) else None
+
+
+def number_of_int(number: int) -> NumberValue | None:
+    """Return what `read_number` gives for the digits of an integer."""
+    if -_INT_LIMIT < number < _INT_LIMIT:
+        return Decimal(number)
+    try:
+        return float(number)
+    except OverflowError:
+        return None
 
 
 def fits(value: Decimal) -> bool:

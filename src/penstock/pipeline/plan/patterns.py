@@ -3,9 +3,10 @@ r"""LIKE patterns of the plan, in one form: `%`, `_`, and a backslash before `%`
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
-__all__ = ["from_escaped", "matches_pattern", "quoted"]
+__all__ = ["from_escaped", "matcher", "quoted"]
 
 _ANY, _ONE, _ESCAPE = "%", "_", "\\"
 _SPECIAL = re.compile(r"[%_\\]")
@@ -39,6 +40,27 @@ def from_escaped(pattern: str, escape: str) -> str:
 
 
 @lru_cache(maxsize=256)
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Return the test whether a whole text matches; each piece is searched once, so the work is bounded.
+
+    >>> matcher("order-%")("order-17"), matcher("_rde")("order")
+    (True, False)
+    """
+    (first, _), *others = _pieces(pattern)
+    if not others:
+        return lambda text: first.fullmatch(text) is not None
+    *middle, (last, length) = others
+
+    def matches(text: str) -> bool:
+        match = first.match(text)
+        for piece, _ in middle:
+            match = match and piece.search(text, match.end())
+        start = len(text) - length
+        return match is not None and match.end() <= start and last.match(text, start) is not None
+
+    return matches
+
+
 def _pieces(pattern: str) -> tuple[tuple[re.Pattern[str], int], ...]:
     """Cut a pattern at its `%` into pieces of fixed length."""
     pieces: list[list[str]] = [[]]
@@ -48,20 +70,3 @@ def _pieces(pattern: str) -> tuple[tuple[re.Pattern[str], int], ...]:
         else:
             pieces[-1].append("." if part == _ONE else re.escape(part[-1]))
     return tuple((re.compile("".join(piece), re.DOTALL), len(piece)) for piece in pieces)
-
-
-def matches_pattern(text: str, pattern: str) -> bool:
-    """Tell whether the whole text matches; each piece is searched once, so the work is bounded.
-
-    >>> matches_pattern("order-17", "order-%"), matches_pattern("order", "_rde")
-    (True, False)
-    """
-    (first, _), *others = _pieces(pattern)
-    if not others:
-        return first.fullmatch(text) is not None
-    match = first.match(text)
-    *middle, (last, length) = others
-    for piece, _ in middle:
-        match = match and piece.search(text, match.end())
-    start = len(text) - length
-    return match is not None and match.end() <= start and last.match(text, start) is not None

@@ -21,12 +21,14 @@ from penstock.pipeline.plan.nodes import (
     And,
     Boolean,
     Node,
+    Now,
     Step,
     Text,
     Type,
     attributes_read,
     paths_read,
     reads_data,
+    walk,
 )
 from penstock.pipeline.plan.typing import check
 
@@ -193,6 +195,12 @@ class RoutePlan:
     def reads_data(self) -> bool:
         """Whether an event that passes the guard has to be parsed."""
         return any(map(reads_data, self.expressions))
+
+    @property
+    def reads_now(self) -> bool:
+        """Whether the moment at which an event is routed matters."""
+        expires = self.expiry is Expiry.DISCARD
+        return expires or any(isinstance(node, Now) for each in self.expressions for node in walk(each))
 
     @property
     def paths(self) -> frozenset[tuple[Step, ...]]:

@@ -1,6 +1,6 @@
 """Spark SQL text to a plan expression: bounds, parsing by `sqlglot`, and the findings.
 
-What the plan has no node for is refused with its name; it is allowed under `sql:`, for the columns engine.
+What the plan has no node for is refused with its name; it is allowed under `sql:`, which Spark answers.
 """
 
 from __future__ import annotations

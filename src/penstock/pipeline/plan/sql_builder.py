@@ -45,7 +45,7 @@ __all__ = ["ONE_EVENT", "Builder", "many_events"]
 
 MAX_STEPS: Final = 32
 MAX_INDEX: Final = 1_000_000
-UNDER_SQL: Final = "the plan of a route cannot carry it; it is allowed under sql:, for the columns engine"
+UNDER_SQL: Final = "the plan of a route cannot carry it; it is allowed under sql:, which Spark answers"
 
 
 ONE_EVENT: Final = "ask about one event; count and compare events in a DataFrame (penstock.spark)"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.config import Child, child_environment
 from penstock.embedded.class_archive import ClassArchive
 from penstock.embedded.java import find_java
+from penstock.embedded.private import temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +24,9 @@ __all__ = ["archive", "are_prepared", "end_java", "prepare"]
 
 _SECONDS: Final = 300.0
 """So long may the run take that makes the file; usual are fifteen."""
+_SETTINGS_OF_USER: Final = frozenset({"PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS", "MASTER"})
+_TRAINING_SETTINGS: Final = {"spark.python.daemon.module": "pyspark.daemon"}
+"""The daemon of a job loads the kernels, which takes minutes where none are compiled yet; Java sees none."""
 
 
 def archive() -> ClassArchive:
@@ -54,13 +58,11 @@ def prepare() -> None:
 def _train(found: ClassArchive, options: Sequence[str]) -> None:
     command = [sys.executable, "-m", __name__, *options]
     try:
-        done = subprocess.run(
-            command,
-            timeout=_SECONDS,
-            check=False,
-            capture_output=True,
-            env=child_environment(Child.SPARK),
-        )
+        with temporary_folder("penstock-") as folder:
+            environment = _environment(folder / "conf")
+            done = subprocess.run(
+                command, timeout=_SECONDS, check=False, capture_output=True, env=environment
+            )
     except subprocess.TimeoutExpired:
         found.keep(has_ended_well=False)
     else:
@@ -68,11 +70,23 @@ def _train(found: ClassArchive, options: Sequence[str]) -> None:
         found.keep(has_ended_well=True) if not done.returncode else found.give_up()
 
 
+def _environment(conf_folder: Path) -> dict[str, str]:
+    """Return the environment of the run, without settings of the user.
+
+    `conf_folder` must not exist: Java records every folder of the class path that does, and then refuses
+    the file to each session whose class path has another one in that place, or none. An event log, a
+    listener or a jar of the user has no part in the run, and a setting that Spark refuses would pass for a
+    Java that cannot make the file.
+    """
+    found = child_environment(Child.SPARK, {"SPARK_CONF_DIR": str(conf_folder)})
+    return {name: value for name, value in found.items() if name not in _SETTINGS_OF_USER}
+
+
 def _trained(options: Sequence[str]) -> None:
     """Start Spark, let it do what a job does, and let Java note which classes that took."""
     from penstock.pipeline.spark.session import DEFAULT_MASTER, spark_session
 
-    spark = spark_session("classes", master=DEFAULT_MASTER, java_options=options)
+    spark = spark_session("classes", master=DEFAULT_MASTER, settings=_TRAINING_SETTINGS, java_options=options)
     stream = spark.readStream.format("rate").option("rowsPerSecond", 100).load().select("value")
     counted = stream.mapInArrow(_same, "value bigint").writeStream.format("noop").start()
     while counted.isActive and len(counted.recentProgress) < 2:

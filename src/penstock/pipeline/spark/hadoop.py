@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import AccessDenied, PenstockError, PipelineError, Unreachable
@@ -17,7 +17,14 @@ from penstock.pipeline.spark.file_system import LARGEST_FILE, FileSystem, read_t
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PACKAGES", "HadoopFileSystem", "hadoop_error"]
+__all__ = ["NO_KDC", "PACKAGES", "HadoopFileSystem", "hadoop_error"]
+
+NO_KDC: Final = (
+    r"(?:LoginException: |Mechanism level: )[^)\n]{0,200}(?:Connection (?:refused|reset|timed out)"
+    r"|(?:Receive|[Cc]onnect|Read) timed out|No route to host|[Uu]nreachable|Cannot locate KDC"
+    r"|Cannot contact any KDC)"
+)
+"""How Java says that a login failed because no key distribution center of Kerberos has answered."""
 
 _FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_FILE_MANAGER: Final = "FileSystemBasedCheckpointFileManager"
@@ -99,14 +106,20 @@ class HadoopFileSystem(FileSystem):
     def create(self, path: str, text: str) -> bool:
         with self._errors(path, "written"):
             self._make_parent(path)
+            is_ours = False
             try:
                 stream = self._files.create(self._path(path), False)
+                is_ours = self.is_atomic
                 stream.write(text.encode())
                 stream.close()
             except Exception as exc:
                 # Stores that look before they write tell it at the end; HDFS tells apart a file that is open.
                 if re.search("FileAlreadyExistsException|AlreadyBeingCreatedException", _java_text(exc)):
                     return False
+                if is_ours:
+                    # Without DataNodes HDFS still has the name, which would be taken for that of another job.
+                    with suppress(Exception):
+                        self._files.delete(self._path(path), True)
                 raise
         return True
 
@@ -180,10 +193,37 @@ _CAUSES: Final[Sequence[tuple[re.Pattern[str], type[PenstockError], str, str]]] 
         "it leaves safe mode when enough DataNodes have reported: hdfs dfsadmin -safemode get",
     ),
     (
+        re.compile("BlockMissingException|Could not obtain block"),
+        Unreachable,
+        "no DataNode that has a file of the checkpoint answers",
+        "start the DataNodes; hdfs fsck PATH -files -blocks -locations tells whether a block is lost",
+    ),
+    (
+        re.compile(r"QuotaExceededException"),
+        PipelineError,
+        "the file system has no room for the checkpoint: its quota is used up",
+        "raise the quota of the folder: hdfs dfsadmin -setQuota, -setSpaceQuota",
+    ),
+    (
+        re.compile("Incomplete HDFS URI, no host|Empty Mount table in config"),
+        PipelineError,
+        "the checkpoint names no host, and Spark has no configuration of Hadoop that does",
+        "let HADOOP_CONF_DIR name the folder of core-site.xml and hdfs-site.xml, or write the host: "
+        "hdfs://namenode:8020/folder",
+    ),
+    (
         re.compile("UnknownHostException"),
         PipelineError,
         "the host of the checkpoint's file system is not known",
         "correct the host under checkpoint, or give Spark the configuration that names it (HADOOP_CONF_DIR)",
+    ),
+    (
+        # Before those of a login that is refused: Java wraps both in the same exceptions.
+        re.compile(NO_KDC),
+        Unreachable,
+        "the key distribution center of Kerberos does not answer, so nobody can log in to the file system of "
+        "the checkpoint",
+        "start it, or let krb5.conf name the right one (-Djava.security.krb5.conf=FILE)",
     ),
     (
         re.compile("SIMPLE authentication is not enabled"),

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.embedded.artifacts import ensure
 from penstock.errors import MissingExtra, PipelineError, Refused, StartupError
+from penstock.pipeline.rules import NO_CONNECT
 from penstock.pipeline.spark import startup
 from penstock.pipeline.spark.file_system import is_remote
 from penstock.pipeline.spark.startup import is_local, is_submitted
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADDED_PATTERNS",
-    "CONNECT_REASON",
     "DEFAULTS",
     "DEFAULT_MASTER",
     "QUERY_SETTINGS",
@@ -118,7 +118,10 @@ ADDED_PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
 QUERY_SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
     "spark.sql.session.timeZone": ("UTC", "a condition means the same in every session"),
     "spark.sql.ansi.enabled": ("true", "the same"),
-    "spark.sql.execution.arrow.useLargeVarTypes": ("false", "the columns engine reads Arrow's usual types"),
+    "spark.sql.execution.arrow.useLargeVarTypes": (
+        "false",
+        "conditions and DataFrames read Arrow's usual types",
+    ),
 }
 """Set in the session of a pipeline's queries, whatever the session of the program says."""
 
@@ -128,7 +131,6 @@ _WITHOUT_PROCESSES: Final = (
 )
 """Spark's default starts a process for each rename on a local disk: 100 ms a batch."""
 
-CONNECT_REASON: Final = "a pipeline does not run over Spark Connect: its queries need the driver's own Java"
 _CONNECT_NEXT: Final = (
     "unset SPARK_REMOTE, SPARK_API_MODE and spark.remote, and name a cluster with --master; "
     "or run --engine loop, which needs no Spark"
@@ -187,10 +189,10 @@ def spark_session(
     """Return the active session as it is; else one with what was set, and with our defaults for the rest.
 
     `settings` and `master` are explicit and beat spark-submit's options and files. `sources` is how many
-    sources share the session, if the master is left to us. A `light` Java only plans, as for the fused
-    engine: it starts with half of the CPU, is slow with records and has no Kafka connector. `fused=False`
-    says that no task will be fused: its workers do without those kernels. `java_options` are given to Java
-    instead of those that make it start quickly. Over Spark Connect the session is Spark's own, as it is.
+    sources share the session, if the master is left to us. A `light` Java only plans, as for routes without
+    `sql:`: it starts with half of the CPU, is slow with records and has no Kafka connector. `fused=False`
+    says that no task will call the routing kernel: its workers do without it. `java_options` are given to
+    Java instead of those that make it start quickly. Over Spark Connect the session is Spark's own, as it is.
     """
     try:
         from pyspark.sql import SparkSession
@@ -223,7 +225,7 @@ def spark_session(
         _add_connector(SparkContext._jvm, conf)
     with _worker_python(conf, worker_python):
         context = _context(conf)
-    return SparkSession(context)
+    return _session(context, _master(conf))
 
 
 def _master(conf: SparkConf) -> str:
@@ -285,11 +287,37 @@ def _context(conf: SparkConf) -> Any:
     try:
         return SparkContext(conf=conf)
     except Py4JJavaError as exc:
-        raise StartupError(
-            "Spark did not start",
-            why=str(exc.java_exception),
-            next="correct --master, --conf or spark-defaults.conf",
-        ) from exc
+        why = str(exc.java_exception)
+        # Where Spark stops the context while it is made, Java stumbles over what is no longer there.
+        if not is_local(_master(conf)) and "NullPointerException" in why:
+            raise _ended_while_starting(_master(conf)) from exc
+        raise _did_not_start(why) from exc
+
+
+def _session(context: Any, master: str) -> SparkSession:
+    """Make the session of a new context, which Spark stops by itself where no master answers for a minute."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession(context)
+    except Py4JJavaError as exc:
+        raise _ended_while_starting(master) from exc
+
+
+def _ended_while_starting(master: str) -> StartupError:
+    return StartupError(
+        "Spark ended while it started",
+        where=master,
+        why="The master did not answer, or ended the application; the lines above are Spark's own.",
+        next="start the cluster, or correct --master",
+    )
+
+
+def _did_not_start(why: str) -> StartupError:
+    return StartupError(
+        "Spark did not start", why=why, next="correct --master, --conf or spark-defaults.conf"
+    )
 
 
 # The session of a pipeline's queries
@@ -299,8 +327,11 @@ def query_session(spark: SparkSession, checkpoint: str) -> SparkSession:
     """Return a session for the queries of a pipeline beside the given one, which stays as it is.
 
     It has what was set in the given one, at run time too, and QUERY_SETTINGS.
-    Raises PipelineError over Spark Connect, and Refused where speculation is on.
+    Raises PipelineError over Spark Connect, Refused where speculation is on, and StartupError for a setting
+    of SQL whose value Spark does not take: it looks at those when a session is made, not at its start.
     """
+    from pyspark.errors import IllegalArgumentException
+
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise connect_refusal()
     conf = spark.sparkContext.getConf()
@@ -311,10 +342,14 @@ def query_session(spark: SparkSession, checkpoint: str) -> SparkSession:
             "its producer is refused in the middle of its batch.",
             next="set spark.speculation=false for this application: --conf spark.speculation=false",
         )
-    own = spark.newSession()
-    given = _copy_settings(spark, own)
-    for key, (value, _) in QUERY_SETTINGS.items():
-        own.conf.set(key, value)
+    try:
+        own = spark.newSession()
+        given = _copy_settings(spark, own)
+        for key, (value, _) in QUERY_SETTINGS.items():
+            own.conf.set(key, value)
+    except IllegalArgumentException as exc:
+        # Behind the message stands Java's stack.
+        raise _did_not_start(str(exc).partition("\n")[0]) from exc
     if not is_remote(checkpoint) and not conf.contains(_FILE_MANAGER) and _FILE_MANAGER not in given:
         own.conf.set(_FILE_MANAGER, _WITHOUT_PROCESSES)
     default, ours = ADDED_PATTERNS[_SHOWN_OPTIONS]
@@ -351,4 +386,4 @@ def is_connect(settings: Mapping[str, str] | None = None) -> bool:
 
 def connect_refusal() -> PipelineError:
     """Return the error of a pipeline that was asked to run over Spark Connect."""
-    return PipelineError(f"PK533: {CONNECT_REASON}", next=_CONNECT_NEXT)
+    return PipelineError(f"{NO_CONNECT.id}: {NO_CONNECT.message}", next=_CONNECT_NEXT)

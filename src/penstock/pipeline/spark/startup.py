@@ -28,7 +28,8 @@ from penstock.embedded.home import penstock_home
 from penstock.embedded.java import find_java
 from penstock.errors import StartupError
 from penstock.pipeline.spark import class_archive
-from penstock.pipeline.spark.stderr_filter import filtered_stderr
+from penstock.pipeline.spark.hadoop import NO_KDC
+from penstock.pipeline.spark.stderr_filter import FilteredStderr, filtered_stderr
 
 __all__ = [
     "SHELL",
@@ -49,6 +50,28 @@ __all__ = [
 
 _LIGHT: Final = ("-XX:TieredStopAtLevel=1",)
 """Without Java's second compiler: it costs CPU at each start, for code that sees no record."""
+
+_STDERR_SECONDS: Final = 5.0
+"""For the last lines of a Java that has ended."""
+_EARLY_ENDS: Final[Sequence[tuple[str, str, str]]] = (
+    (
+        NO_KDC,
+        "the key distribution center of Kerberos does not answer",
+        "start it, or let krb5.conf name the right one (-Djava.security.krb5.conf=FILE); then run again",
+    ),
+    (
+        r"Clock skew too great",
+        "the clock of this machine differs too much from that of Kerberos",
+        "set the clocks of both by NTP, then run again",
+    ),
+    (
+        r"KerberosAuthException|LoginException|Keytab file: .* does not exist",
+        "Spark could not log in by Kerberos",
+        "correct spark.kerberos.principal and spark.kerberos.keytab: klist -kt FILE lists the principals of "
+        "a keytab, which the user of this job must be able to read",
+    ),
+)
+"""What a Java that ended before it was ready has told, what that means and what to do."""
 
 _FLAGS: Final = {
     "spark.master": "--master",
@@ -153,17 +176,25 @@ def start_java(
     if is_local(master):
         granted["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
     home = lean_spark() if is_local(master) else nullcontext()
-    with home, filtered_stderr() as stderr, variables(granted), _started_with_care(granted, stderr):
-        try:
+    try:
+        with home, filtered_stderr() as stderr, variables(granted), _started_with_care(granted, stderr):
             gateway = launch_gateway(None, {"start_new_session": True})  # type: ignore[no-untyped-call]
-        except PySparkRuntimeError as exc:
-            _refuse_if_abandoned()
-            raise StartupError(
-                "Spark's Java ended before it was ready",
-                why="The lines above are its own.",
-                next="correct --conf, --driver-memory, PYSPARK_SUBMIT_ARGS or spark-defaults.conf",
-            ) from exc
+    except PySparkRuntimeError as exc:
+        _refuse_if_abandoned()
+        raise _ended_early(stderr.failure(_STDERR_SECONDS)) from exc
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _ended_early(failure: str) -> StartupError:
+    """Return the error for a Java that ended before it was ready; `failure`: its exception, if any."""
+    for pattern, what, to_do in _EARLY_ENDS:
+        if re.search(pattern, failure):
+            return StartupError(what, why=failure, next=to_do)
+    return StartupError(
+        "Spark's Java ended before it was ready",
+        why=failure or "The lines above are its own.",
+        next="correct --master, --conf, --driver-memory, PYSPARK_SUBMIT_ARGS or spark-defaults.conf",
+    )
 
 
 def _submit_arguments(settings: Mapping[str, str]) -> str:
@@ -203,7 +234,7 @@ def variables(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _started_with_care(granted: Mapping[str, str], stderr: int) -> Iterator[None]:
+def _started_with_care(granted: Mapping[str, str], stderr: FilteredStderr) -> Iterator[None]:
     """Give Java the environment that it needs, and kill it if `launch_gateway` does not return.
 
     Its standard error is the file `stderr`.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["OffsetPlanner", "planned_stream"]
+__all__ = ["Offset", "OffsetPlanner", "planned_stream"]
 
 Offset = dict[str, dict[str, int]]
 """A position as Spark keeps it in the checkpoint: `{topic: {partition: offset}}`."""
@@ -231,9 +231,9 @@ def planned_stream(
     name: str,
     ddl: str,
     planner: OffsetPlanner,
-    read: Callable[[Any], Iterator[tuple[int, ...]]],
+    read: Callable[[Any], Iterator[pa.RecordBatch]],
 ) -> DataFrame:
-    """Give the rows of a stream: `read` makes them of a share, in the tasks; all columns are bigint.
+    """Give the rows of a stream with the columns `ddl`: in the tasks, `read` makes batches of a share.
 
     Spark's internal classes are used as version 4.2 has them.
     """
@@ -253,7 +253,7 @@ def planned_stream(
     python = jvm.org.apache.spark.sql.execution.datasources.v2.python
     source = python.UserDefinedPythonDataSource(_wrap_function(context, _Stream))
     pickled: Callable[[object], bytes] = CPickleSerializer().dumps
-    command = pickled((_task(read, columns.names), columns))
+    command = pickled((_task(read), columns))
     factory = python.PythonStreamingPartitionReaderFactory(source, command, schema, none, none)
     table = _Table(name, spark, schema, _Stream(name, spark, planner, factory))
     relation = jvm.org.apache.spark.sql.catalyst.streaming.StreamingRelationV2(
@@ -271,7 +271,7 @@ def planned_stream(
 
 
 def _task(
-    read: Callable[[Any], Iterator[tuple[int, ...]]], names: Sequence[str]
+    read: Callable[[Any], Iterator[pa.RecordBatch]],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make the function that a task calls with its share, one cell with pickled bytes.
 
@@ -283,7 +283,6 @@ def _task(
     packed, platform = pickled(read), sysconfig.get_platform()
 
     def data_source_read_func(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
         from pyspark.serializers import CPickleSerializer
 
         if (here := sysconfig.get_platform()) != platform:
@@ -292,9 +291,7 @@ def _task(
         read = unpickled(packed)
         for batch in batches:
             share = unpickled(batch.column(0)[0].as_py())
-            for row in read(share):
-                arrays = [pa.array([value], pa.int64()) for value in row]
-                yield pa.RecordBatch.from_arrays(arrays, list(names))
+            yield from read(share)
 
     return data_source_read_func
 

@@ -67,9 +67,13 @@ REQUIREMENTS: Final = (
     "numpy",
     "orjson",
     "pandas",
+    "protobuf",
     "pyarrow",
 )
-"""What a worker's Python needs beside Spark's own modules; pandas is for Spark's Arrow."""
+"""What a worker's Python needs beside Spark's own modules; pandas is for Spark's Arrow.
+
+protobuf is for Pulsar.
+"""
 
 _EXTRAS: Final = ("contract", "spark", "avro", "protobuf")
 """What a driver may need of Penstock's extras."""
@@ -125,8 +129,8 @@ def make_package(pipeline: Pipeline, path: Path, config: Config | None = None) -
 def _kernels() -> dict[str, bytes]:
     """Give the kernels that workers use, compiled here if they are not yet, as members of the archive."""
     # Whoever imports these has loaded every kernel of a task.
-    import penstock.pipeline.fused.task
-    import penstock.pipeline.stage  # noqa: F401
+    import penstock.pipeline.fused.machine
+    import penstock.pipeline.fused.task  # noqa: F401
     from penstock.wire.kernels.archive import COMPILED, compiled
     from penstock.wire.kernels.jit import kernels
 

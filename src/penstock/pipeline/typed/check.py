@@ -88,10 +88,11 @@ class ContractCheck:
         picks = [choose(self.forms, *pair) for pair in pairs]
         chosen = np.array([_NONE if at is None else at for at in picks], dtype=np.int64)[which]
         for row in np.flatnonzero(alive & (chosen == _NONE)).tolist():
-            findings.reject(row, "no-message", self._nobody(*pairs[which[row]]))
+            findings.reject(row, "no-message", self.no_message(*pairs[which[row]]))
         return np.where(alive, chosen, _NONE)
 
-    def _nobody(self, event_type: str | None, dataschema: str | None) -> str:
+    def no_message(self, event_type: str | None, dataschema: str | None) -> str:
+        """Return the reason of an event that no message is meant for."""
         schema = f" and dataschema {dataschema[:200]}" if dataschema else ""
         return f"operation {self.operation} has no message for type {(event_type or '')[:200]}{schema}"
 
@@ -124,13 +125,14 @@ class ContractCheck:
             if raw is None or is_parsed:  # no data, or JSON inside a structured event: nothing to take off
                 continue
             try:
-                findings.data[row] = self._decoded(form, raw, _pairs(own))
+                findings.data[row] = self.decoded(form, raw, _pairs(own))
             except InvalidEvent as exc:
                 findings.reject(row, "data-invalid", str(exc))
             except UnknownSchema as exc:
                 findings.unknown[row] = exc.token
 
-    def _decoded(self, form: Form, raw: bytes, headers: Headers) -> bytes:
+    def decoded(self, form: Form, raw: bytes, headers: Headers) -> bytes:
+        """Return data as JSON text; InvalidEvent if it cannot be read, UnknownSchema for a new id."""
         schema_id, body = form.frame.read(raw, headers) if form.frame is not None else (None, raw)
         if form.codec == "json":
             return body
@@ -165,9 +167,12 @@ class ContractCheck:
         if news:
             raise UnknownSchemas(self.operation, news)
         for row, token in findings.unknown.items():
-            asked = token in self.schemas.missing
-            reason = f"the registry has no schema with {token}" if asked else f"{token}: {_TOO_MANY}"
-            findings.reject(row, "unknown-schema", reason)
+            findings.reject(row, "unknown-schema", self.unknown_schema(token))
+
+    def unknown_schema(self, token: str) -> str:
+        """Return the reason of a record whose schema the registry does not know, or was not asked for."""
+        asked = token in self.schemas.missing
+        return f"the registry has no schema with {token}" if asked else f"{token}: {_TOO_MANY}"
 
 
 def _pairs(headers: list[dict[str, Any]] | None) -> Headers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from penstock.contract.schema_ids import (
@@ -83,6 +84,7 @@ def frame_of(message: ResolvedMessage) -> Frame | None:
     )
 
 
+@cache
 def id_headers(part: Part = Part.VALUE) -> frozenset[str]:
     """Name the headers that name a schema."""
     return frozenset({CONFLUENT_HEADERS[part], *(f"apicurio.{part}.{kind}" for kind in IdKind)})

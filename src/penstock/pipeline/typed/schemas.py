@@ -77,8 +77,9 @@ class Schemas:
             return SchemaTable(asks=False)
         book = self._books.get(operation.id)
         if book is None:
-            book = self._books[operation.id] = _Book(operation, registry)
-            self._prefetch(book)
+            book = _Book(operation, registry)
+            self._prefetch(book)  # if the registry is away, the next call asks again
+            self._books[operation.id] = book
         now = self._clock()
         book.missing = {token: at for token, at in book.missing.items() if now - at < _ASK_AGAIN}
         return SchemaTable(

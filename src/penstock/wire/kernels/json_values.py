@@ -1,4 +1,4 @@
-"""What the scanner found, as columns: decimals of up to 15 digits, and texts behind each other."""
+"""What the scanner found: a decimal of up to 15 digits, and texts behind each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray
 from penstock.wire.kernels.json_tokens import NOT_JSON, UNSURE, number_end
 from penstock.wire.kernels.varint import byte_at
 
-__all__ = ["MAX_DIGITS", "gather", "read_decimal", "read_decimals"]
+__all__ = ["MAX_DIGITS", "gather", "read_decimal"]
 
 MAX_DIGITS = 15
 """So many digits survive a double: two such decimals compare as their doubles do."""
@@ -37,20 +37,6 @@ def read_decimal(data: ByteArray, pos: int, end: int, digits: IntArray, row: int
         count += 1
     digits[row] = -value if negative else value
     return count - scale if scale >= 0 else 0
-
-
-@kernel(INT(BYTES, INTS, INTS, INTS, INTS))
-def read_decimals(
-    data: ByteArray, starts: IntArray, sizes: IntArray, digits: IntArray, scales: IntArray
-) -> int:
-    """Read numbers of JSON's grammar; a row of negative size is passed over.
-
-    scales[i] is NOT_JSON for a text that is no number, UNSURE for one that is not that simple.
-    """
-    for i in range(len(starts)):
-        if sizes[i] >= 0:
-            scales[i] = read_decimal(data, starts[i], starts[i] + sizes[i], digits, i)
-    return len(starts)
 
 
 @kernel(INT(BYTES, INTS, INTS, OUT))

@@ -10,6 +10,10 @@
 | headers    | the attributes of binary mode                                                  |
 | envelope   | the attributes of structured mode, JSON format                                 |
 | conditions | the opcodes of conditions, in three-valued logic                               |
+| computed   | the opcodes of values, on a stack of their own                                 |
+| strings    | functions and tests of texts                                                   |
+| decimals   | functions of numbers                                                           |
+| moments    | functions of moments                                                           |
 | values     | operands as texts: constants, attributes, paths                                |
 | changes    | the values that a route sets, and what differs then                            |
 | sizes      | the size of the record that leaves                                             |

@@ -20,6 +20,7 @@ from penstock.wire.routing_layout import (
     A_ID,
     A_SOURCE,
     A_SPECVERSION,
+    A_TIME,
     A_TYPE,
     ASK,
     CAUSE,
@@ -89,8 +90,10 @@ def value_of(
             return DONE
         if end + work[to + 1] > len(pool):
             return UNSURE
-        end = copy_text(data, pool, work[to], work[to + 1], pool, end)
-    work[W_SCRATCH] = end
+        if work[to] != ~end:  # else it was written there
+            copy_text(data, pool, work[to], work[to + 1], pool, end)
+        end += work[to + 1]
+        work[W_SCRATCH] = end
     work[to] = ~start
     work[to + 1] = end - start
     return DONE
@@ -121,6 +124,8 @@ def _is_certain(
     value = code[row + G_VALUE]
     if code[value] == 1 and code[value + 1] == P_CONSTANT:
         return DONE  # the plan was checked
+    if index == A_TIME and text < 0:
+        return DONE  # a moment that was written here
     if size > 0 and not has_grammar(index):
         return DONE
     verdict = judged_text(data, pool, code, memory, state, index, text, size)

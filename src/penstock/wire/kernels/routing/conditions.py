@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.wire.kernels.jit import BYTES, INT, INTS, ByteArray, IntArray, inner
+from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner
 from penstock.wire.kernels.json import ABSENT, FIELDS, NUMBER
 from penstock.wire.kernels.json import FALSE as JSON_FALSE
 from penstock.wire.kernels.json import NULL as JSON_NULL
@@ -12,10 +12,14 @@ from penstock.wire.kernels.json import TRUE as JSON_TRUE
 from penstock.wire.kernels.json_tokens import UNSURE as NOT_SIMPLE
 from penstock.wire.kernels.json_values import read_decimal
 from penstock.wire.kernels.routing.attributes import is_text
+from penstock.wire.kernels.routing.computed import POPPED, accepts, compute, jump
+from penstock.wire.kernels.routing.decimals import set_value
 from penstock.wire.kernels.routing.grammar import matches
 from penstock.wire.kernels.routing.texts import compare, same
 from penstock.wire.kernels.routing.values import load
 from penstock.wire.routing_layout import (
+    C_SCRATCH,
+    DONE,
     EQUAL,
     FALSE,
     GREATER,
@@ -30,6 +34,7 @@ from penstock.wire.routing_layout import (
     I_COMPARE_TEXT,
     I_END,
     I_INSTRUCTION,
+    I_JUMP,
     I_JUMP_FALSE,
     I_JUMP_TRUE,
     I_LIKE,
@@ -42,14 +47,19 @@ from penstock.wire.routing_layout import (
     I_PATH_IS_NULL,
     I_PUSH,
     I_TEXT_IS_NULL,
+    I_VALUE,
     LESS,
     MAX_STACK,
     N_ATTRIBUTE,
     N_SIZE,
     N_TEXT,
     NULL,
+    R_COMPUTED,
+    R_COMPUTED_COUNT,
     TRUE,
     UNSURE,
+    V_VALUE,
+    W_COMPUTED_AT,
     W_CORE_AT,
     W_DEPTH,
     W_LEFT,
@@ -58,16 +68,17 @@ from penstock.wire.routing_layout import (
     W_RIGHT,
     W_RIGHT_SIZE,
     W_SCALE,
+    W_SCRATCH,
     W_STACK_AT,
+    W_VALUES,
+    W_VALUES_AT,
 )
 
-__all__ = ["evaluate"]
+__all__ = ["compute_values", "evaluate"]
 
 _TRUE = np.frombuffer(b"true", np.uint8)
 _FALSE = np.frombuffer(b"false", np.uint8)
 _TENS = np.array([10.0**n for n in range(32)], np.float64)
-_POPPED = 3
-"""What an operation pops is not pushed: a value that none of the three has."""
 
 
 @inner(INT(INTS, INT))
@@ -84,13 +95,6 @@ def _push(work: IntArray, value: int) -> int:
 def _pop(work: IntArray) -> int:
     work[W_DEPTH] -= 1
     return int(work[W_STACK_AT + work[W_DEPTH]])
-
-
-@inner(INT(INT, INT))
-def _accepts(comparison: int, sign: int) -> int:
-    """Say whether a comparison holds for a sign: negative, zero or positive."""
-    bit = LESS if sign < 0 else EQUAL if sign == 0 else GREATER
-    return TRUE if comparison & bit else FALSE
 
 
 @inner(INT(INTS, INT, INT))
@@ -112,7 +116,7 @@ def _logic(work: IntArray, operation: int, a: int) -> int:
         return right if left == NULL else left
     if left == NULL or right == NULL:
         return NULL
-    return _accepts(a, left - right)
+    return accepts(a, left - right)
 
 
 @inner(INT(BYTES, BYTES, INT, INT, INT, INT, INT))
@@ -120,8 +124,8 @@ def _compare_texts(
     data: ByteArray, pool: ByteArray, comparison: int, left: int, size: int, right: int, other: int
 ) -> int:
     if comparison in (EQUAL, LESS | GREATER):
-        return _accepts(comparison, int(not same(data, pool, left, size, right, other)))
-    return _accepts(comparison, compare(data, pool, left, size, right, other))
+        return accepts(comparison, int(not same(data, pool, left, size, right, other)))
+    return accepts(comparison, compare(data, pool, left, size, right, other))
 
 
 @inner(INT(BYTES, BYTES, INTS, INT, INT, INT, INT))
@@ -162,7 +166,7 @@ def _compare_number(work: IntArray, comparison: int, digits: int, scale: int) ->
     # Both are integers that a double holds, and IEEE 754 division rounds once: the nearest double.
     left = work[W_NUMBER] / _TENS[work[W_SCALE]]
     right = digits / _TENS[scale]
-    return _accepts(comparison, -1 if left < right else int(left > right))
+    return accepts(comparison, -1 if left < right else int(left > right))
 
 
 @inner(INT(BYTES, INTS, INT, INT))
@@ -170,7 +174,7 @@ def _read_number(data: ByteArray, work: IntArray, text: int, size: int) -> int:
     """Read a number; one that is none is null, one of too many digits is UNSURE."""
     scale = read_decimal(data, text, text + size, work, W_NUMBER) if size >= 0 else -1
     work[W_SCALE] = max(scale, -1)
-    return UNSURE if scale == NOT_SIMPLE else _POPPED
+    return UNSURE if scale == NOT_SIMPLE else POPPED
 
 
 @inner(INT(BYTES, INTS, INTS, INT, INT))
@@ -187,17 +191,17 @@ def _paths(data: ByteArray, work: IntArray, found: IntArray, operation: int, slo
     return FALSE if kind == JSON_FALSE else NULL
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT))
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT))
 def _operation(
     data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int
 ) -> int:
-    """Do one instruction that does not jump; give the value to push, _POPPED for none, or UNSURE."""
+    """Do one instruction that does not jump; give the value to push, POPPED for none, or UNSURE."""
     operation, a, b, c = code[at], code[at + 1], code[at + 2], code[at + 3]
     if operation == I_COMPARE_CORE:
         return _compare_core(data, pool, work, a, b, c, code[at + 4])
     if operation in (I_LOAD_LEFT, I_LOAD_RIGHT):
         to = W_LEFT if operation == I_LOAD_LEFT else W_RIGHT
-        return UNSURE if load(data, pool, work, found, a, b, c, to) == UNSURE else _POPPED
+        return UNSURE if load(data, pool, work, found, a, b, c, to) == UNSURE else POPPED
     if operation in (I_COMPARE_TEXT, I_LIKE, I_TEXT_IS_NULL, I_BOOLEAN_OF_TEXT):
         return _texts(data, pool, work, operation, a, b)
     if operation in (I_NUMBER_OF_PATH, I_PATH_IS_NULL, I_BOOLEAN_OF_PATH):
@@ -211,12 +215,10 @@ def _operation(
     return _read_number(data, work, work[W_LEFT], work[W_LEFT_SIZE])
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT), inline=False)
-def _evaluate(
-    data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int
-) -> int:
-    """Give the value of any condition."""
-    work[W_DEPTH] = 0
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT), inline=False)
+def _run(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int) -> int:
+    """Do instructions up to I_END; UNSURE or DONE, with what they leave on the stacks."""
+    work[W_DEPTH] = work[W_VALUES] = 0
     while code[at] != I_END:
         operation = code[at]
         if operation in (I_JUMP_FALSE, I_JUMP_TRUE):
@@ -224,11 +226,38 @@ def _evaluate(
             decided = FALSE if operation == I_JUMP_FALSE else TRUE
             at = code[at + 1] if top == decided else at + I_INSTRUCTION
             continue
-        value = _operation(data, pool, code, work, found, at)
-        if value == UNSURE or (value != _POPPED and _push(work, value) == UNSURE):
+        if operation < I_VALUE:
+            value = _operation(data, pool, code, work, found, at)
+        elif operation < I_JUMP:
+            value = compute(data, pool, code, work, found, at)
+        else:
+            at = jump(code, work, at)
+            continue
+        if value == UNSURE or (value != POPPED and _push(work, value) == UNSURE):
             return UNSURE
         at += I_INSTRUCTION
-    return _pop(work)
+    return DONE
+
+
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT))
+def _evaluate(
+    data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int
+) -> int:
+    """Give the value of any condition; texts that it makes are not needed behind it."""
+    work[W_SCRATCH] = code[C_SCRATCH]
+    return UNSURE if _run(data, pool, code, work, found, at) == UNSURE else _pop(work)
+
+
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT), inline=False)
+def compute_values(
+    data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, route: int
+) -> int:
+    """Compute the values of a route that have instructions; UNSURE if one is not certain, else DONE."""
+    for i in range(code[route + R_COMPUTED_COUNT]):
+        if _run(data, pool, code, work, found, code[code[route + R_COMPUTED] + i]) == UNSURE:
+            return UNSURE
+        set_value(work, W_COMPUTED_AT + i * V_VALUE, work[W_VALUES_AT], work[W_VALUES_AT + 1])
+    return DONE
 
 
 @inner(INT(BYTES, INTS, INTS, INTS, INT))
@@ -242,7 +271,7 @@ def _compare_path(data: ByteArray, code: IntArray, work: IntArray, found: IntArr
     return _compare_number(work, code[at + 1], code[at + 2], code[at + 3])
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT))
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT))
 def evaluate(
     data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int
 ) -> int:

@@ -8,9 +8,10 @@ from penstock.wire.kernels.base64 import encode_base64
 from penstock.wire.kernels.copying import copy
 from penstock.wire.kernels.hashing import partition_of
 from penstock.wire.kernels.jit import BYTES, INT, INTS, OUT, ByteArray, IntArray, inner, part
-from penstock.wire.kernels.records import F_KEY, F_KEY_SIZE
+from penstock.wire.kernels.records import F_KEY, F_KEY_SIZE, F_OFFSET
 from penstock.wire.kernels.routing.attributes import is_text
 from penstock.wire.kernels.routing.boxes import (
+    B_BLOCK,
     B_CAPACITY,
     B_HEAD,
     B_PARTITIONS,
@@ -18,14 +19,17 @@ from penstock.wire.kernels.routing.boxes import (
     B_STICKY,
     B_TARGET,
     S_COUNT,
+    S_TARGET,
     S_USED,
+    note_id,
+    position_partition,
     slot_for,
     slot_row,
 )
 from penstock.wire.kernels.routing.changes import value_of
 from penstock.wire.kernels.routing.sizes import BASE64, CONTENT_TYPE, DATA, JSON, MARKER, PREFIX, written
 from penstock.wire.kernels.routing.texts import copy_text, escape_into
-from penstock.wire.kernels.varint import varint_size, write_varint
+from penstock.wire.kernels.varint import read_varint, varint_size, write_varint
 from penstock.wire.routing_layout import (
     A_CORE,
     DATA_IS_JSON_VALUE,
@@ -69,6 +73,7 @@ from penstock.wire.routing_layout import (
     W_UNDO_AT,
     W_VALUE_BYTES,
     W_WRITTEN,
+    X_BASE,
     X_DRY,
 )
 
@@ -259,10 +264,14 @@ def _write(
 # Its place
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INT))
-def _partition(data: ByteArray, pool: ByteArray, work: IntArray, box: IntArray, target: int) -> int:
+@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT))
+def _partition(
+    data: ByteArray, pool: ByteArray, work: IntArray, state: IntArray, box: IntArray, target: int
+) -> int:
     row = B_HEAD + target * B_TARGET
     key, size = work[W_KEY_TEXT], work[W_KEY_TEXT_SIZE]
+    if size < 0 and box[row + B_BLOCK]:
+        return position_partition(box, target, state[X_BASE] + work[F_OFFSET])
     if size < 0:
         return int(box[row + B_STICKY])
     if key >= 0:
@@ -281,16 +290,47 @@ def undo(work: IntArray, box: IntArray) -> int:
     return 0
 
 
-@inner(INT(BYTES, BYTES, INTS, OUT, INTS, INT, INT))
+@inner(INT(INTS, INTS, INT), inline=False)
+def _ordinal(work: IntArray, box: IntArray, target: int) -> int:
+    """Count what the record at hand has become for a target so far."""
+    count = 0
+    for i in range(work[W_OUTPUTS]):
+        count += int(box[work[W_UNDO_AT + 3 * i] + S_TARGET] == target)
+    return count
+
+
+@inner(INT(BYTES, INTS), inline=False)
+def _has_dashed(data: ByteArray, work: IntArray) -> int:
+    """Say 1 if a header of the application is called CE-*, which is an attribute on Pulsar (spec 002 3.1)."""
+    for i in range(work[W_FOREIGN]):
+        start, end = work[W_FOREIGN_AT + 2 * i], work[W_FOREIGN_AT + 2 * i + 1]
+        size, at = read_varint(data, start, end)
+        if at < 0 or size > end - at:
+            return 1
+        if size >= 3 and data[at] == 0x43 and data[at + 1] == 0x45 and data[at + 2] == 0x2D:
+            return 1
+    return 0
+
+
+@inner(INT(BYTES, BYTES, INTS, INTS, OUT, INTS, INT, INT))
 def _place(
-    data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray, box: IntArray, target: int, rest: int
+    data: ByteArray,
+    pool: ByteArray,
+    work: IntArray,
+    state: IntArray,
+    out: ByteArray,
+    box: IntArray,
+    target: int,
+    rest: int,
 ) -> int:
     """Write the record, of which `rest` bytes do not depend on its place: DONE or FULL."""
-    slot = slot_for(box, target, _partition(data, pool, work, box, target), rest + _LONGEST)
+    slot = slot_for(box, target, _partition(data, pool, work, state, box, target), rest + _LONGEST)
     if slot < 0:
         return FULL
     row = slot_row(box, slot)
     used, count = box[row + S_USED], box[row + S_COUNT]
+    if box[B_HEAD + target * B_TARGET + B_BLOCK]:
+        note_id(box, slot, count, state[X_BASE] + work[F_OFFSET], _ordinal(work, box, target))
     undo_at = W_UNDO_AT + 3 * work[W_OUTPUTS]
     work[undo_at] = row
     work[undo_at + 1] = used
@@ -327,10 +367,11 @@ def emit(
             0 <= code[at + T_LIMIT] < largest
             or work[W_KEY_TEXT_SIZE] < code[at + T_KEYED]
             or rest + _LONGEST > box[B_HEAD + target * B_TARGET + B_CAPACITY]
+            or (box[B_HEAD + target * B_TARGET + B_BLOCK] and _has_dashed(data, work))
         ):
             return SLOW
         if not state[X_DRY]:
-            verdict = _place(data, pool, work, out, box, target, rest)
+            verdict = _place(data, pool, work, state, out, box, target, rest)
             if verdict != DONE:
                 return verdict
     return DONE

@@ -9,7 +9,7 @@ from penstock.wire.kernels.routing.texts import text_byte
 from penstock.wire.kernels.varint import byte_at
 from penstock.wire.routing_layout import ANY, FALSE, ONE, TRUE, UNSURE
 
-__all__ = ["is_common_reference", "is_common_time", "matches"]
+__all__ = ["character_size", "is_common_reference", "is_common_time", "matches"]
 
 _MAX_STEPS = 100_000
 
@@ -56,15 +56,19 @@ def _two(data: ByteArray, pos: int) -> int:
 
 @inner(INT(BYTES, INT))
 def _is_date(data: ByteArray, pos: int) -> int:
-    """Say 1 for a day that exists in every year."""
+    """Say 1 for a day that exists in its year."""
     month = _two(data, pos + 5)
     day = _two(data, pos + 8)
-    if _two(data, pos) < 0 or _two(data, pos + 2) < 0 or month < 1 or month > 12 or day < 1:
+    century = _two(data, pos)
+    year = _two(data, pos + 2)
+    if century < 0 or year < 0 or month < 1 or month > 12 or day < 1:
         return 0
     if byte_at(data, pos + 4) != 0x2D or byte_at(data, pos + 7) != 0x2D:
         return 0
-    last = 28 if month == 2 else 30 if month in (4, 6, 9, 11) else 31
-    return int(day <= last)
+    if month == 2:
+        leap = century % 4 == 0 if year == 0 else year % 4 == 0
+        return int(day <= 28 + int(leap))
+    return int(day <= (30 if month in (4, 6, 9, 11) else 31))
 
 
 @inner(INT(BYTES, INT))
@@ -93,7 +97,7 @@ def _is_offset(data: ByteArray, pos: int, end: int) -> int:
 
 @inner(INT(BYTES, INT, INT))
 def is_common_time(data: ByteArray, pos: int, end: int) -> int:
-    """Say 1 for a date-time of RFC 3339 in its common spelling, 29 February left out."""
+    """Say 1 for a date-time of RFC 3339 in its common spelling."""
     if end - pos < 20 or not _is_date(data, pos) or byte_at(data, pos + 10) != 0x54:
         return 0
     if not _is_time(data, pos + 11):
@@ -110,7 +114,7 @@ def is_common_time(data: ByteArray, pos: int, end: int) -> int:
 
 
 @inner(INT(BYTES, BYTES, INT, INT))
-def _character(data: ByteArray, pool: ByteArray, text: int, at: int) -> int:
+def character_size(data: ByteArray, pool: ByteArray, text: int, at: int) -> int:
     """Give the length of the character that begins at a byte of a text."""
     lead = text_byte(data, pool, text, at)
     return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
@@ -132,7 +136,7 @@ def matches(data: ByteArray, pool: ByteArray, text: int, size: int, pattern: int
             mark = at
             step += 1
         elif at < size and wanted == ONE:
-            at += _character(data, pool, text, at)
+            at += character_size(data, pool, text, at)
             step += 1
         elif at < size and wanted == text_byte(data, pool, text, at):
             at += 1
@@ -143,7 +147,7 @@ def matches(data: ByteArray, pool: ByteArray, text: int, size: int, pattern: int
             return FALSE
         else:
             # Behind the last wildcard: let it take one more character.
-            mark += _character(data, pool, text, mark)
+            mark += character_size(data, pool, text, mark)
             at = mark
             step = star + 1
     return UNSURE

@@ -14,7 +14,7 @@ from penstock.wire.kernels.json_tokens import skip_space
 from penstock.wire.kernels.records import F_KEY, F_KEY_SIZE, F_OFFSET, F_VALUE, F_VALUE_SIZE, read_record
 from penstock.wire.kernels.routing.attributes import has_required
 from penstock.wire.kernels.routing.changes import change
-from penstock.wire.kernels.routing.conditions import evaluate
+from penstock.wire.kernels.routing.conditions import compute_values, evaluate
 from penstock.wire.kernels.routing.emission import choose_key, emit, undo
 from penstock.wire.kernels.routing.envelope import read_envelope
 from penstock.wire.kernels.routing.headers import read_headers
@@ -45,6 +45,7 @@ from penstock.wire.routing_layout import (
     N_SIZE,
     PASSED,
     R_BODY,
+    R_COMPUTED_COUNT,
     R_GUARD,
     R_MODE,
     R_NO_DATA_AS_EVENT,
@@ -161,7 +162,7 @@ def _scan(
 # A route
 
 
-@inner(INT(BYTES, BYTES, INTS, INTS, INTS, INT))
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INT))
 def _holds(data: ByteArray, pool: ByteArray, code: IntArray, work: IntArray, found: IntArray, at: int) -> int:
     """Test a condition: DONE if it is true, PASSED if it is not, SLOW if that is not certain."""
     if at < 0:
@@ -235,6 +236,8 @@ def _route(
             verdict = _holds(data, pool, code, work, found, code[route + R_BODY])
     if verdict == DONE:
         work[W_SCRATCH] = code[C_SCRATCH]
+        if code[route + R_COMPUTED_COUNT] and compute_values(data, pool, code, work, found, route) == UNSURE:
+            return SLOW
         verdict = change(data, pool, code, memory, state, work, found, route)
     if verdict == DONE:
         verdict = choose_key(data, pool, code, work, found, route)

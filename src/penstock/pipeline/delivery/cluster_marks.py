@@ -1,0 +1,104 @@
+"""What the marks of several clusters say together: how far each is, by which program, and at what moment.
+
+A mark tells how far a partition of the source is on one cluster, in a text that keeps more: a digest of the
+program, and what `now()` was. Anybody may have written it. Nothing is asked of a cluster here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from penstock.brokers.kafka_raw.group_offsets import GroupOffset
+from penstock.pipeline.delivery.range_clock import read_moment
+
+__all__ = [
+    "SOURCE_SINK",
+    "Marks",
+    "lowest_marks",
+    "moment_of",
+    "offsets_by_sink",
+    "plan_of",
+    "same_plan",
+    "steps",
+]
+
+SOURCE_SINK: Final = 0
+"""The sink that is the cluster that is read."""
+
+Marks = Mapping[int, Mapping[int, GroupOffset]]
+"""By sink and partition."""
+
+
+def _plan_of(text: str) -> str | None:
+    """Read the digest that a mark was written with; None if it has none."""
+    try:
+        found: Any = json.loads(text).get("plan")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def plan_of(marks: Iterable[GroupOffset]) -> str | None:
+    """Return the digest that all of some marks were written with; None if they have none, or several."""
+    found = {_plan_of(mark.metadata) for mark in marks}
+    return found.pop() if len(found) == 1 else None
+
+
+def same_plan(marks: Iterable[GroupOffset], digest: str | None) -> bool:
+    """Whether all marks were written with this program; never if it says nothing."""
+    return digest is not None and all(_plan_of(mark.metadata) == digest for mark in marks)
+
+
+def moment_of(marks: Collection[GroupOffset]) -> int | None:
+    """Return what `now()` stood for in what the leading one of some marks stands for; None: it does not say.
+
+    >>> moment_of([GroupOffset(3, '{"now":1}'), GroupOffset(9, '{"now":2}')]), moment_of([])
+    (2, None)
+    """
+    leading = max(marks, key=lambda mark: mark.offset, default=None)
+    return None if leading is None else read_moment(leading.metadata)
+
+
+def offsets_by_sink(partition: int, first: int, found: Marks, sinks: Iterable[int]) -> dict[int, int]:
+    """Say how far a partition is on each sink, by all marks that there are.
+
+    A sink without a mark is new: it begins where the others are, or where the group is, else at `first`. One
+    that is behind the cluster that is read, which is committed last, was not written for a while: its mark is
+    old, and it begins there like a new one.
+
+    >>> offsets_by_sink(0, 5, {0: {0: GroupOffset(9)}, 1: {0: GroupOffset(11)}, 2: {}}, [1, 2])
+    {1: 11, 2: 11}
+    >>> offsets_by_sink(0, 5, {0: {}, 1: {}}, [0, 1])
+    {0: 5, 1: 5}
+    >>> offsets_by_sink(0, 5, {0: {0: GroupOffset(9)}, 1: {0: GroupOffset(7)}}, [0, 1])
+    {0: 9, 1: 9}
+    """
+    known = {sink: found[sink][partition].offset for sink in sinks if partition in found[sink]}
+    known = {sink: max(offset, known.get(SOURCE_SINK, 0)) for sink, offset in known.items()}
+    group = found[SOURCE_SINK].get(partition)
+    begin = min(known.values(), default=first if group is None else group.offset)
+    return {sink: known.get(sink, begin) for sink in sinks}
+
+
+def steps(offsets: Mapping[int, int], end: int) -> Iterator[tuple[int, frozenset[int]]]:
+    """Cut what is left before `end` at the marks of the sinks; give each part's end, and who has it already.
+
+    >>> [(at, sorted(skipped)) for at, skipped in steps({0: 10, 1: 20, 2: 50}, 30)]
+    [(20, [1, 2]), (30, [2])]
+    >>> list(steps({0: 30, 1: 30}, 30))
+    []
+    """
+    bounds = sorted({min(offset, end) for offset in offsets.values()} | {end})
+    for start, until in zip(bounds, bounds[1:], strict=False):
+        yield until, frozenset(sink for sink, offset in offsets.items() if offset > start)
+
+
+def lowest_marks(found: Marks, sinks: Iterable[int]) -> dict[int, GroupOffset]:
+    """Return the lowest mark of each partition, by those of these sinks; the group's where they have none."""
+    marks = dict(found[SOURCE_SINK])
+    known = [found[sink] for sink in sinks]
+    for part in {part for each in known for part in each}:
+        marks[part] = min((each[part] for each in known if part in each), key=lambda mark: mark.offset)
+    return marks

@@ -1,0 +1,77 @@
+"""How the records of a source partition are placed on Pulsar, kept with its mark: a second run does the same.
+
+A record has a partition by its key or its position, and the number of partitions of the target, which may
+grow at any time. So the number is fixed with each mark, and holds for everything behind it: a run that goes
+on at a mark takes the number that the mark has, also if the topic has more by then. A larger number is taken
+over only together with a mark that says so, and holds from that mark on.
+
+Without a mark there is no number, and nothing was written: the mark is committed before the first record is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from penstock.pipeline.ports import Target
+
+__all__ = ["Placement", "read_placement", "target_key"]
+
+_MEMBER: Final = "pulsar"
+_MOST_PARTITIONS: Final = 100_000
+"""Of a topic: more is no number that was kept here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What holds for the records behind a mark."""
+
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    """Of each target, by `target_key`; 0 for a topic without partitions."""
+    token: str = field(default_factory=lambda: secrets.token_hex(6))
+    """Whose names the records are written under, where no checkpoint keeps the identity of the run.
+
+    Offsets that an operator has set say nothing of this: then there is a new one, and all is written again.
+    """
+    since: int | None = None
+    """When the mark was committed, in milliseconds: no record behind it was written before. None: never."""
+
+    @property
+    def member(self) -> str:
+        """The member that is added to the text of a mark that is committed now.
+
+        >>> read_placement("{" + Placement({"a": 4}, "t").member[1:] + "}").partitions
+        {'a': 4}
+        """
+        now = time.time_ns() // 1_000_000
+        value = {"token": self.token, "since": now, "partitions": dict(self.partitions)}
+        return f',"{_MEMBER}":{json.dumps(value, separators=(",", ":"))}'
+
+
+def target_key(target: Target) -> str:
+    """Name a target in a mark: some bytes instead of a topic's name, since a broker bounds the text."""
+    return hashlib.sha256(f"{target.sink}/{target.topic}".encode()).hexdigest()[:8]
+
+
+def read_placement(text: str) -> Placement | None:
+    """Read how records behind a mark were placed; None if it does not say. Anybody may have committed it.
+
+    >>> read_placement('{"pulsar":{"token":"t","since":5,"partitions":{"a":4}}}')
+    Placement(partitions={'a': 4}, token='t', since=5)
+    >>> read_placement("?"), read_placement('{"pulsar":{"token":"t","since":5,"partitions":{"a":"x"}}}')
+    (None, None)
+    """
+    try:
+        found: Any = json.loads(text)[_MEMBER]
+        partitions = {str(name): int(count) for name, count in found["partitions"].items()}
+        if not all(0 <= count <= _MOST_PARTITIONS for count in partitions.values()):
+            return None
+        return Placement(partitions, str(found["token"])[:32], int(found["since"]))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return None

@@ -1,1 +1,0 @@
-"""The reference engine: what a plan means, in plain Python; the oracle and the slow path."""

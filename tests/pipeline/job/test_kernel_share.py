@@ -1,0 +1,172 @@
+"""`routes --explain --sample`: what is read of a topic, and which share of it the kernel decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from penstock.cli.app import main
+from penstock.errors import PenstockError
+from penstock.pipeline.dry_run.kernel_share import newest, sample_sources
+from penstock.record import KafkaRecord
+
+HEADERS = (
+    ("ce_specversion", b"1.0"),
+    ("ce_source", b"/s"),
+    ("ce_type", b"t"),
+    ("content-type", b"application/json"),
+)
+WHERE = {"where": "data.name = 'x'"}
+
+
+def event(number: int, data: str = '{"name": "x"}', partition: int | None = None) -> KafkaRecord:
+    return KafkaRecord(
+        value=data.encode(), headers=(*HEADERS, ("ce_id", str(number).encode())), partition=partition
+    )
+
+
+def escaped(number: int, partition: int | None = None) -> KafkaRecord:
+    """An event of which the kernel is not certain: the string that the route reads has an escape."""
+    return event(number, '{"name": "\\u0078"}', partition)
+
+
+@pytest.mark.parametrize(
+    ("end", "count", "taken"),
+    [
+        ({0: 100, 1: 100}, 10, [5, 5]),
+        ({0: 100, 1: 3}, 10, [7, 3]),
+        ({0: 2, 1: 3}, 10, [2, 3]),
+        ({0: 0, 1: 3}, 2, [0, 2]),
+        ({0: 9, 1: 9, 2: 9}, 1, [0, 0, 1]),
+    ],
+)
+def test_every_partition_gives_its_part_of_the_newest(
+    end: dict[int, int], count: int, taken: list[int]
+) -> None:
+    start = newest({}, end, count)
+    assert [end[part] - start[part] for part in sorted(end)] == taken
+
+
+@pytest.mark.server
+def test_the_share_is_of_the_newest_records(project: Callable[..., Any]) -> None:
+    """The older half is all uncertain and is not read; of the newer one a quarter is."""
+    made = project().create(partitions=2).write(WHERE)
+    made.produce(escaped(number, number % 2) for number in range(40))
+    made.produce(
+        (escaped if number // 2 % 4 == 0 else event)(number, partition=number % 2) for number in range(40)
+    )
+    (found,) = sample_sources(made.pipeline(), 40)
+    (share,) = found.shares
+    assert (found.records, found.offsets, found.partitions, found.note) == (40, 40, 2, "")
+    assert (share.route, share.evaluator, share.by_kernel, share.stops) == ("r", "kernel", 30, ())
+    assert found.by_kernel == 30
+    (more,) = sample_sources(made.pipeline(), 1000)
+    assert (more.records, more.by_kernel) == (80, 30)
+
+
+@pytest.mark.server
+def test_nothing_is_written_and_no_group_is_used(project: Callable[..., Any]) -> None:
+    made = project(group={"type": "string", "const": "sampled"}).create().write(WHERE)
+    made.produce([event(1), KafkaRecord(value=b"no event")])
+    (found,) = sample_sources(made.pipeline(), 10)
+    assert (found.records, found.by_kernel) == (2, 1)
+    assert [*made.read("out"), *made.read("dead")] == []
+    assert made.admin().committed("sampled", made.topic("in")) == {}
+
+
+@pytest.mark.server
+def test_routes_of_one_topic_are_counted_alone_and_together(project: Callable[..., Any]) -> None:
+    """One route reads the string with the escape, the other one does not."""
+    made = project().create().write(WHERE)
+    document = json.loads((made.folder / "pipeline.yaml").read_text())
+    document["routes"]["plain"] = {"receive": "receive", "send": "send", "where": "type = 't'"}
+    (made.folder / "pipeline.yaml").write_text(json.dumps(document))
+    made.produce([escaped(1), event(2), event(3)])
+    (found,) = sample_sources(made.pipeline(), 10)
+    assert {share.route: share.by_kernel for share in found.shares} == {"r": 2, "plain": 3}
+    assert found.by_kernel == 2
+
+
+@pytest.mark.server
+def test_what_is_not_committed_is_not_read(project: Callable[..., Any]) -> None:
+    made = project().create().write(WHERE)
+    options = {**made.server("in").client_options(), "transactional.id": f"{made.prefix}-t", "log_level": 0}
+    producer = Producer(options)
+    producer.init_transactions(30)
+    for number, end in enumerate((producer.abort_transaction, producer.commit_transaction)):
+        producer.begin_transaction()
+        record = event(number)
+        producer.produce(made.topic("in"), record.value, headers=list(record.headers))
+        producer.flush(30)
+        end(30)
+    (found,) = sample_sources(made.pipeline(), 10)
+    assert (found.records, found.offsets, found.by_kernel) == (1, 4, 1)
+
+
+@pytest.mark.server
+def test_few_bytes_are_the_newest_ones(project: Callable[..., Any]) -> None:
+    """A hundred batches: those at the end are read, and it is said that it was less."""
+    made = project().create().write(WHERE)
+    for number in range(30):
+        made.produce([(event if number >= 25 else escaped)(number)])
+    (found,) = sample_sources(made.pipeline(), 30, max_bytes=600)
+    assert 0 < found.records <= 5
+    assert found.by_kernel == found.records
+    assert found.note == "the newest 600 bytes, about"
+
+
+@pytest.mark.server
+def test_an_empty_topic_is_said(
+    project: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project().create().write(WHERE)
+    with at_home(made.folder, monkeypatch):
+        assert main(["routes", "--explain", "--sample", "5", "-C", "test"]) == 0
+    said = capsys.readouterr()
+    assert "the topic is empty" in said.err
+    assert "%" not in said.out
+
+
+@pytest.mark.server
+def test_the_command_prints_a_table_and_json(
+    project: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project().create().write(WHERE)
+    made.produce([escaped(1), event(2), event(3)])
+    with at_home(made.folder, monkeypatch):
+        assert main(["routes", "--explain", "--sample", "100", "-C", "test"]) == 0
+        said = capsys.readouterr()
+        assert main(["routes", "--explain", "--sample", "100", "-o", "json", "-C", "test"]) == 0
+        (route,) = json.loads(capsys.readouterr().out)
+    assert "66.6 %" in said.out
+    assert "evaluator kernel" in said.out
+    assert f"{made.topic('in')} (kafka): read 3 records of 3 offsets in 1 partitions" in " ".join(
+        said.err.split()
+    )
+    assert (route["evaluator"], route["notKernel"]) == ("kernel", [])
+    assert (route["sample"]["records"], route["sample"]["byKernel"]) == (3, 2)
+
+
+@pytest.mark.server
+def test_a_topic_that_is_not_there_is_an_error(project: Callable[..., Any]) -> None:
+    made = project().write(WHERE)
+    with pytest.raises(PenstockError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        sample_sources(made.pipeline(), 5, max_seconds=2)
+
+
+def test_a_sample_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["routes", "--sample", "5", str(tmp_path / "pipeline.yaml")]) == 2
+    assert "penstock routes --explain --sample N" in capsys.readouterr().err
+
+
+@contextmanager
+def at_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.chdir(folder)
+        yield
