@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import OffsetOutOfRange, Unreachable
+from penstock.errors import JobFailed, OffsetOutOfRange, PulsarRefused, Unreachable
 from penstock.mapping import KafkaBatch
 from penstock.pipeline.delivery import partition_tail
 from penstock.pipeline.delivery.partition_tail import FetchedEntries, PartitionTail
 from penstock.pipeline.delivery.pulsar_entries import Decoded, Undecided
 from penstock.pipeline.delivery.pulsar_log import LogEnds, Numbering, PulsarPosition
 from penstock.wire.pulsar import MessageId
+from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
 Patch = pytest.MonkeyPatch
 
@@ -190,3 +191,23 @@ def test_a_batch_of_a_transaction_is_counted_as_its_index_says(before: int | Non
     topic = Topic(Decoded(MessageId(1, 5), Undecided(counted, as_one, 6), 2))
     topic.before = before
     assert data_of(polled(tail_of(topic))) == b"%d," % base
+
+
+@pytest.mark.parametrize("moment", ["open", "take_nowait", "arrival"])
+def test_a_topic_that_is_deleted_is_named_so(moment: str, monkeypatch: Patch) -> None:
+    topic = Topic(batch(1, 0, 0))
+    tail = tail_of(topic, end=None if moment == "arrival" else 100)
+    gone = PulsarRefused("no such topic", server_error=ServerError.TOPIC_NOT_FOUND, retriable=False)
+
+    def refuse(*_: object, **__: object) -> Any:
+        raise gone
+
+    if moment == "open":
+        topic.cluster.client.reader = refuse
+    else:
+        monkeypatch.setattr(topic, moment, refuse)
+    if moment == "arrival":
+        topic.waiting.clear()
+        topic.cluster.admin = SimpleNamespace(created=lambda _: asyncio.sleep(0, "2026"))
+    with pytest.raises(JobFailed, match="the topic was deleted while it was read"):
+        polled(tail)

@@ -370,7 +370,8 @@ def test_a_topic_that_is_made_again_is_refused(
     side = side_of()
     side.send(range(10))
     with (
-        pytest.raises(JobFailed, match="deleted and made again while it was read"),
+        # The first, if the reader comes back before the topic does.
+        pytest.raises(JobFailed, match="the topic was deleted (while|and made again while) it was read"),
         running_loop(shop) as job,
     ):
         wait_until(lambda: counted(job, "n_in") == 10)

@@ -28,7 +28,7 @@ from penstock.pipeline.delivery.pulsar_entries import (
     size_of,
 )
 from penstock.pipeline.delivery.pulsar_log import Numbering, PulsarLog, PulsarPosition, packed, unpacked
-from penstock.pipeline.fused.same_topic import refuse_other_incarnation
+from penstock.pipeline.fused.same_topic import deleted_topic, refuse_other_incarnation
 from penstock.wire.pulsar import EARLIEST, MessageId
 from penstock.wire.pulsar.pulsar_pb2 import ServerError
 
@@ -173,7 +173,18 @@ class PartitionTail:
     # Reading
 
     async def poll(self, timeout: float) -> FetchedEntries | None:
-        """Wait for entries; None if none came in time, without records if only the end of the log is news."""
+        """Wait for entries; None if none came in time, without records if only the end of the log is news.
+
+        Raises JobFailed if the topic was deleted since the job looked at it.
+        """
+        try:
+            return await self._poll(timeout)
+        except PulsarRefused as exc:
+            if exc.server_error != ServerError.TOPIC_NOT_FOUND:
+                raise
+            raise deleted_topic(self.log.topic) from exc
+
+    async def _poll(self, timeout: float) -> FetchedEntries | None:
         until = time.monotonic() + timeout
         while not self.done:
             await self.open()

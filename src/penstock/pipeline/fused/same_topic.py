@@ -18,7 +18,13 @@ from penstock.errors import JobFailed, PenstockError
 if TYPE_CHECKING:
     from penstock.brokers.kafka_raw.cluster import Cluster
 
-__all__ = ["are_certainly_two", "is_of_the_name", "refuse_other_incarnation", "refuse_other_topic"]
+__all__ = [
+    "are_certainly_two",
+    "deleted_topic",
+    "is_of_the_name",
+    "refuse_other_incarnation",
+    "refuse_other_topic",
+]
 
 _BY_NAME: Final = 5
 """The version of a UUID that is computed from a name (RFC 9562); random ones have version 4."""
@@ -71,3 +77,13 @@ def refuse_other_incarnation(topic: str, was: str | None, now: str | None) -> No
             why=f"Its id was {was}, now it is {now}: the offsets so far mean nothing in it.",
             next="--fresh-checkpoint reads it from its beginning",
         )
+
+
+def deleted_topic(topic: str) -> JobFailed:
+    """Return the error for a topic that is not there any more, or not there again yet."""
+    return JobFailed(
+        "the topic was deleted while it was read",
+        where=topic,
+        why="Offsets so far mean nothing in a topic that is made again under this name.",
+        next="create the topic again and read it from its beginning with --fresh-checkpoint",
+    )
