@@ -45,7 +45,7 @@ check: $(STAMP) ## ruff format and lint, mypy strict, import-linter
 kernels: kernels-routes kernels-gateway ## compile the kernels into their cache, once; else the first program that needs them does
 
 kernels-routes: $(STAMP)
-	@$(BIN)/python -c "import penstock.pipeline.fused.machine, penstock.pipeline.fused.task"
+	@$(BIN)/python -c "import penstock.pipeline.evaluators.kernel.batch_router, penstock.pipeline.delivery.task"
 
 kernels-gateway: $(STAMP)
 	@$(BIN)/python -c "import penstock.mapping, penstock.gateway.security.stamp, penstock.wire.kafka.guard, \

@@ -20,7 +20,7 @@ from penstock.embedded.kafka import Kafka
 from penstock.pipeline.delivery.progress import PARTITION, TOPIC, ProgressKey, Snapshot, mark_value
 from penstock.pipeline.delivery.progress_reader import read_progress
 from penstock.pipeline.delivery.progress_topic import require_progress_topic
-from penstock.pipeline.fused.outbox import numbered, record_bytes
+from penstock.pipeline.evaluators.kernel.batch_builder import numbered, record_bytes
 from penstock.wire.kafka.batch_body import BatchBody
 
 TEXT = '{"start":0,"counts":{"n_in":1000,"n_out":900,"n_unmatched":100},"plan":"0123456789ab"}'

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.embedded.pulsar import Pulsar
-from penstock.pipeline.delivery.producer_names import PulsarTarget, SinkBatch, SinkSource, sequence_ids
-from penstock.pipeline.delivery.pulsar_cluster import PulsarCluster, PulsarSettings
-from penstock.pipeline.delivery.pulsar_log import PulsarLog
-from penstock.pipeline.delivery.pulsar_reader import PulsarPartitionReader
-from penstock.pipeline.delivery.pulsar_sink import PulsarSink
-from penstock.pipeline.fused.outbox import numbered, record_bytes
+from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster, PulsarSettings
+from penstock.pipeline.delivery.pulsar.log import PulsarLog
+from penstock.pipeline.delivery.pulsar.producer_names import PulsarTarget, SinkBatch, SinkSource, sequence_ids
+from penstock.pipeline.delivery.pulsar.reader import PulsarPartitionReader
+from penstock.pipeline.delivery.pulsar.sink import PulsarSink
+from penstock.pipeline.evaluators.kernel.batch_builder import numbered, record_bytes
 from penstock.wire.kafka.batch_body import BatchBody
 from penstock.wire.kernels import crc32c
 from table import Report

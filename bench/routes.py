@@ -34,10 +34,10 @@ import psutil
 from by_reference import AVRO, avro_of
 from penstock.embedded.kafka import Kafka
 from penstock.embedded.pulsar import Pulsar
-from penstock.pipeline.delivery.producer_names import PulsarTarget, SinkBatch
-from penstock.pipeline.delivery.pulsar_cluster import PulsarCluster, PulsarSettings
-from penstock.pipeline.delivery.pulsar_sink import PulsarSink
-from penstock.pipeline.fused.outbox import numbered, record_bytes
+from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster, PulsarSettings
+from penstock.pipeline.delivery.pulsar.producer_names import PulsarTarget, SinkBatch
+from penstock.pipeline.delivery.pulsar.sink import PulsarSink
+from penstock.pipeline.evaluators.kernel.batch_builder import numbered, record_bytes
 from penstock.wire.kafka.batch_body import BatchBody
 from pipeline import LIMIT, PARTITIONS, TYPE, Broker, body_of, cpu_of, fill, headers_of, require
 from quiet import settled

@@ -19,10 +19,10 @@ from time import process_time
 import numpy as np
 
 from penstock.contract.selection import Selector
-from penstock.pipeline.fused.bodies import Body
-from penstock.pipeline.fused.interpreter import Interpreter
-from penstock.pipeline.fused.outbox import Outbox, Output, record_bytes
-from penstock.pipeline.fused.program import program_of
+from penstock.pipeline.evaluators.kernel.batch_builder import BatchBuilder, Output, record_bytes
+from penstock.pipeline.evaluators.kernel.interpreter import Interpreter
+from penstock.pipeline.evaluators.kernel.program import program_of
+from penstock.pipeline.evaluators.kernel.record_body import Body
 from penstock.pipeline.plan.nodes import Type
 from penstock.pipeline.plan.route import Assignment, Mode, RoutePlan
 from penstock.pipeline.plan.sql import parse_sql
@@ -253,7 +253,7 @@ class Sides:
     def __init__(self, count: int) -> None:
         self.bodies = bodies(count)
         program = program_of(stage())
-        self.outbox = Outbox(
+        self.outbox = BatchBuilder(
             [PARTITIONS] * len(program.targets),
             [None] * len(program.targets),
             self._put,

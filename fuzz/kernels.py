@@ -23,10 +23,10 @@ with atheris.instrument_imports(include=["penstock"]):
     from penstock.errors import WireError
     from penstock.events.jsontext import loads
     from penstock.mapping import entry_to_batch, to_kafka, to_pulsar
-    from penstock.pipeline.fused.bodies import Body
-    from penstock.pipeline.fused.machine import Machine, Output
-    from penstock.pipeline.fused.outbox import record_bytes
-    from penstock.pipeline.fused.program import program_of
+    from penstock.pipeline.evaluators.kernel.batch_builder import record_bytes
+    from penstock.pipeline.evaluators.kernel.batch_router import BatchRouter, Output
+    from penstock.pipeline.evaluators.kernel.program import program_of
+    from penstock.pipeline.evaluators.kernel.record_body import Body
     from penstock.pipeline.plan.nodes import Type
     from penstock.pipeline.plan.route import Assignment, Mode, RoutePlan
     from penstock.pipeline.plan.sql import parse_sql
@@ -165,7 +165,7 @@ def written(output: Output) -> None:
 def routed(rows: bytes, count: int) -> None:
     """Route records by the kernel and, each of them, by the stage."""
     partitions = [3] * len(PROGRAM.targets)
-    machine = Machine(PROGRAM, STAGE, partitions, written, pick=lambda target, many: 0, shadow=1)
+    machine = BatchRouter(PROGRAM, STAGE, partitions, written, pick=lambda target, many: 0, shadow=1)
     batch = bytes(framed(BatchBody(rows, count, 0, 0)))
     machine.feed(batch, topic="in", partition=0, first=0, end=count)
     machine.flush()

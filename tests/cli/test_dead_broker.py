@@ -11,7 +11,7 @@ import pytest
 
 # What a verb imports, and kernels that no cache has, are not part of what is measured.
 import penstock.brokers.pulsar_messages
-import penstock.pipeline.fused.task  # noqa: F401
+import penstock.pipeline.delivery.task  # noqa: F401
 from penstock.cli.app import main
 
 CONTRACT = """\

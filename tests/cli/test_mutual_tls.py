@@ -21,9 +21,9 @@ from penstock.contract.credentials import Connection
 from penstock.embedded.kafka import Kafka
 from penstock.embedded.ports import ask
 from penstock.embedded.pulsar import Pulsar
-from penstock.pipeline.delivery.producer_names import PulsarTarget, SinkSource
-from penstock.pipeline.delivery.pulsar_cluster import PulsarCluster, PulsarSettings
-from penstock.pipeline.delivery.pulsar_sink import PulsarSink
+from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster, PulsarSettings
+from penstock.pipeline.delivery.pulsar.producer_names import PulsarTarget, SinkSource
+from penstock.pipeline.delivery.pulsar.sink import PulsarSink
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 

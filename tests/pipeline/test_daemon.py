@@ -17,10 +17,10 @@ if module == "penstock.pipeline.daemon":
     daemon.main()
 else:
     runpy.run_module(module, run_name="__main__")
-names = ("pipeline.stage", "pipeline.fused.task", "wire.kernels.routing.run")
+names = ("pipeline.stage", "pipeline.delivery.task", "wire.kernels.routing.run")
 print(seen, "numba" in sys.modules, *(f"penstock.{name}" in sys.modules for name in names))
 """
-BY_REFERENCE, BY_KERNEL = "penstock.pipeline.daemon", "penstock.pipeline.fused.daemon"
+BY_REFERENCE, BY_KERNEL = "penstock.pipeline.daemon", "penstock.pipeline.delivery.worker_daemon"
 
 
 def after_preloading(module: str, worker: str) -> str:

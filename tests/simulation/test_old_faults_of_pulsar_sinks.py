@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from penstock.brokers.pulsar import AccessMode
-from penstock.pipeline.delivery import kafka_sink, pulsar_progress, pulsar_sink
-from penstock.pipeline.delivery.placement import Placement
-from penstock.pipeline.delivery.producer_names import producer_name
-from penstock.pipeline.delivery.pulsar_output import PulsarOutput
-from penstock.pipeline.delivery.pulsar_sink import PulsarSink
-from penstock.pipeline.fused.outbox import GrowingIds
+from penstock.pipeline.delivery import kafka_sink
+from penstock.pipeline.delivery.pulsar import progress as pulsar_progress
+from penstock.pipeline.delivery.pulsar import sink as pulsar_sink
+from penstock.pipeline.delivery.pulsar.output import PulsarOutput
+from penstock.pipeline.delivery.pulsar.placement import Placement
+from penstock.pipeline.delivery.pulsar.producer_names import producer_name
+from penstock.pipeline.delivery.pulsar.sink import PulsarSink
+from penstock.pipeline.evaluators.kernel.batch_builder import GrowingIds
 from simulator.fusing_loops import run_loops_to_pulsar
 from simulator.fusing_ranges import (
     run_range_tasks_to_both,

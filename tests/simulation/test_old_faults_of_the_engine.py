@@ -1,4 +1,4 @@
-"""The simulator can fail: faults of the fused engine and its client are noticed within so many histories."""
+"""The simulator can fail: faults of the delivery and its client are noticed within so many histories."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ import pytest
 
 from penstock.brokers.kafka_raw.transaction import TransactionalProducer
 from penstock.errors import ProducerFenced
-from penstock.pipeline.delivery import kafka_sink, task_sink
+from penstock.pipeline.delivery import (
+    kafka_sink,
+    loop,
+    loop_run,
+    partition_reader,
+    range_delivery,
+    refused_records,
+    task_sink,
+)
+from penstock.pipeline.delivery import sink as sink_module
 from penstock.pipeline.delivery.range_clock import RangeClock
-from penstock.pipeline.fused import engine, feed, loop, loop_run, narrowing, outlet
 from simulator.fusing_loops import run_edited_loops, run_loops, run_loops_by_the_clock, run_loops_on_clusters
 from simulator.fusing_ranges import (
     run_range_tasks,
@@ -49,11 +57,11 @@ def marks_before_the_flush(patch: Patch) -> None:
     """Marks were committed before the output was acknowledged."""
 
     def commit(self: Any, marks: Any) -> None:
-        self._marks.commit(outlet.offsets_of(self._topic, marks))
+        self._marks.commit(sink_module.offsets_of(self._topic, marks))
         for producer in self._producers.values():
             producer.flush()
 
-    patch.setattr(outlet.Repeatable, "commit", commit)
+    patch.setattr(sink_module.IdempotentSink, "commit", commit)
 
 
 def an_end_before_the_last_acknowledgment(patch: Patch) -> None:
@@ -83,12 +91,12 @@ def a_name_of_its_own(patch: Patch) -> None:
     def made(cluster: Any, name: str, **options: Any) -> TransactionalProducer:
         return TransactionalProducer(cluster, f"{name}.{next(numbers)}", **options)
 
-    patch.setattr(outlet, "TransactionalProducer", made)
+    patch.setattr(sink_module, "TransactionalProducer", made)
 
 
 def aborted_records_that_are_read(patch: Patch) -> None:
     """Records of aborted transactions were read as if they counted."""
-    patch.setattr(feed, "visible", lambda data, aborted: [data] if data else [])
+    patch.setattr(partition_reader, "visible", lambda data, aborted: [data] if data else [])
 
 
 def refused_records_that_are_passed_over(patch: Patch) -> None:
@@ -100,24 +108,24 @@ def refused_records_that_are_passed_over(patch: Patch) -> None:
         return {}
 
     patch.setattr(loop_run, "redo", skip)
-    patch.setattr(engine, "redo", skip)
+    patch.setattr(range_delivery, "redo", skip)
 
 
 def a_transaction_that_goes_on_behind_a_refusal(patch: Patch) -> None:
     """What was written beside a refused batch was committed, and written again."""
-    patch.setattr(outlet.Exact, "restart", lambda self: None)
+    patch.setattr(sink_module.TransactionalSink, "restart", lambda self: None)
 
 
 def a_machine_that_is_kept_after_a_refusal(patch: Patch) -> None:
     """Records that a machine held when its transaction was aborted were written by the next one."""
-    real = feed.Feed.rewind
+    real = partition_reader.PartitionReader.rewind
 
     def rewind(self: Any, positions: Any, limits: Any = None) -> None:
         held = self._machine
         real(self, positions, limits)
         self._machine = held
 
-    patch.setattr(feed.Feed, "rewind", rewind)
+    patch.setattr(partition_reader.PartitionReader, "rewind", rewind)
 
 
 REFUSALS = (
@@ -147,7 +155,7 @@ def test_a_fault_of_loops_is_noticed(fault: Any, monkeypatch: Patch) -> None:
 
 def a_range_without_a_flush(patch: Patch) -> None:
     """A range was marked as done while its machine still held records."""
-    patch.setattr(feed.Feed, "flush", lambda self: None)
+    patch.setattr(partition_reader.PartitionReader, "flush", lambda self: None)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +193,7 @@ def marks_that_were_read_before_the_fence(patch: Patch) -> None:
 
 def letters_in_the_transaction_of_their_cluster(patch: Patch) -> None:
     """The mark of a cluster that refused a record was committed before its letter on another one."""
-    patch.setattr(narrowing.RowNarrowing, "_late", lambda *_: {})
+    patch.setattr(refused_records.RowNarrowing, "_late", lambda *_: {})
 
 
 def commits_one_by_one(patch: Patch) -> None:
@@ -267,7 +275,7 @@ def rows_before_the_mark_that_are_written(patch: Patch) -> None:
 
 def a_mark_before_the_rows_are_written(patch: Patch) -> None:
     """The mark was committed while rows were in no batch yet."""
-    patch.setattr(task_sink.Outbox, "flush", lambda self: None)
+    patch.setattr(task_sink.BatchBuilder, "flush", lambda self: None)
 
 
 def refused_rows_that_are_left_out(patch: Patch) -> None:

@@ -112,8 +112,8 @@ SAME_TESTS = (
     "tests/wire/pulsar/test_entry.py",
     "tests/mapping/test_mapping.py",
     "tests/mapping/test_mapping_fuzz.py",
-    "tests/pipeline/fused/test_machine.py",
-    "tests/pipeline/fused/test_expressions.py::test_generated_expressions_mean_what_they_mean_to_the_reference",
+    "tests/pipeline/evaluators/kernel/test_batch_router.py",
+    "tests/pipeline/evaluators/kernel/test_expressions.py::test_generated_expressions_mean_what_they_mean_to_the_reference",
 )
 
 

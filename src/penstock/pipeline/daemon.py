@@ -4,8 +4,8 @@ Spark's own daemon forks first, and every worker then imports Arrow, Numba and t
 second of CPU and 200 MB each. Here they share both. No thread of Python runs at the fork; the one thread
 there is belongs to an allocator that Arrow carries and does not use, and that knows how to be forked.
 
-`fused/daemon.py` imports the routing kernel, too. Here it is left out: where no cache has it, it takes a
-minute to compile, and a job for the reference alone never calls it.
+`delivery/worker_daemon.py` imports the routing kernel, too. Here it is left out: where no cache has it, it
+takes a minute to compile, and a job for the reference alone never calls it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PRELOADED: Final = {
         "pyspark.worker",
         "pyarrow",
         "penstock.pipeline.stage",
-        "penstock.pipeline.fused.task",
+        "penstock.pipeline.delivery.task",
         "penstock.wire.kernels.json",
         "penstock.wire.kernels.json_values",
     )

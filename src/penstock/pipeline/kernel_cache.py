@@ -41,7 +41,11 @@ def is_compiled(package: Path = Path(penstock.__file__).parent) -> bool:
 
 def compile_kernels() -> None:
     """Compile what the cache does not have, in a process of its own; MachineError if that fails."""
-    command = [sys.executable, "-c", "import penstock.pipeline.fused.machine, penstock.pipeline.fused.task"]
+    command = [
+        sys.executable,
+        "-c",
+        "import penstock.pipeline.evaluators.kernel.batch_router, penstock.pipeline.delivery.task",
+    ]
     try:
         done = subprocess.run(
             command,

@@ -17,7 +17,7 @@ from penstock.brokers.kafka_raw.first_batches import bytes_per_offset, density
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.brokers.kafka_raw.topic_offsets import latest_of_topics
 from penstock.embedded.kafka import Kafka
-from penstock.pipeline.fused.end_watch import EndWatch
+from penstock.pipeline.delivery.end_watch import EndWatch
 
 Topic = Callable[..., str]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.embedded.pulsar import Pulsar
-from penstock.pipeline.delivery.pulsar_cluster import PulsarCluster, PulsarSettings
+from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster, PulsarSettings
 
 
 @pytest.fixture(scope="session")

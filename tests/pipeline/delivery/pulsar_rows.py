@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.pipeline.delivery.producer_names import SinkBatch, sequence_ids
-from penstock.pipeline.delivery.pulsar_cluster import PulsarCluster
-from penstock.pipeline.delivery.pulsar_log import PulsarLog
-from penstock.pipeline.delivery.pulsar_reader import FetchedEntries, PulsarPartitionReader
+from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster
+from penstock.pipeline.delivery.pulsar.log import PulsarLog
+from penstock.pipeline.delivery.pulsar.producer_names import SinkBatch, sequence_ids
+from penstock.pipeline.delivery.pulsar.reader import FetchedEntries, PulsarPartitionReader
 from penstock.wire.buffer import as_array
 from penstock.wire.kafka import read_batches
 from penstock.wire.kafka.batch_body import BatchBody

@@ -13,7 +13,9 @@ import pytest
 
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset
 from penstock.errors import ProducerFenced
-from penstock.pipeline.delivery import kafka_sink
+from penstock.pipeline.delivery import kafka_sink, range_delivery
+from penstock.pipeline.delivery import loop as loop_module
+from penstock.pipeline.delivery import loop_run as loop_run_module
 from penstock.pipeline.delivery.kafka_sink import (
     FanOut,
     RepeatableProgress,
@@ -21,19 +23,16 @@ from penstock.pipeline.delivery.kafka_sink import (
     committed_marks,
     resume,
 )
-from penstock.pipeline.delivery.placement import Placement, read_placement, target_key
+from penstock.pipeline.delivery.loop import Loop
+from penstock.pipeline.delivery.loop_run import LoopRun
+from penstock.pipeline.delivery.offset_ranges import OffsetRange
 from penstock.pipeline.delivery.progress import PulsarProgress
+from penstock.pipeline.delivery.pulsar.placement import Placement, read_placement, target_key
 from penstock.pipeline.delivery.range_clock import OpenRange, RangeClock, read_moment, read_open_range
+from penstock.pipeline.delivery.range_progress import RangeProgress, read_mark
+from penstock.pipeline.delivery.sink import IdempotentSink
 from penstock.pipeline.delivery.source_cluster import SourceCluster
-from penstock.pipeline.fused import engine
-from penstock.pipeline.fused import loop as loop_module
-from penstock.pipeline.fused import loop_run as loop_run_module
-from penstock.pipeline.fused.loop import Loop
-from penstock.pipeline.fused.loop_run import LoopRun
-from penstock.pipeline.fused.mark import Mark, read_mark
-from penstock.pipeline.fused.outbox import Output
-from penstock.pipeline.fused.outlet import Repeatable
-from penstock.pipeline.fused.spans import Span
+from penstock.pipeline.evaluators.kernel.batch_builder import Output
 from penstock.wire.kafka.batch_body import BatchBody
 
 PULSAR = SimpleNamespace(sink=1, topic="p")
@@ -70,7 +69,7 @@ class Transaction:
         if self._fakes.refuses:
             raise _Refused
 
-    def commit(self, marks: Mapping[int, Mark]) -> None:
+    def commit(self, marks: Mapping[int, RangeProgress]) -> None:
         self._fakes.done += ("commit", *(mark.text for mark in marks.values()))
 
 
@@ -107,7 +106,7 @@ class Fakes:
         self.partitions = 2
         self.refuses = False
         self.placements: list[Placement] = []
-        monkeypatch.setattr(kafka_sink, "Exact", partial(Transaction, self))
+        monkeypatch.setattr(kafka_sink, "TransactionalSink", partial(Transaction, self))
         monkeypatch.setattr(kafka_sink, "PulsarOutput", partial(PulsarFake, self))
 
     def fan_out(self, *targets: Any, letters: Any = None) -> FanOut:
@@ -147,14 +146,14 @@ def test_pulsar_has_everything_before_the_mark(fakes: Fakes, targets: list[Any],
     assert fan_out.every == every
     fan_out.place(0, None, 5)
     fakes.done.clear()
-    fan_out.commit({0: Mark(5, 9)})
+    fan_out.commit({0: RangeProgress(5, 9)})
     assert fakes.done[:3] == ["pulsar has everything", "kafka has everything", "commit"]
 
 
 def test_the_number_of_partitions_is_that_of_the_mark(fakes: Fakes) -> None:
     first = fakes.fan_out(PULSAR)
     assert not first.place(0, None, 5), "a mark has to say it before the first record"
-    first.commit({0: Mark(5, 5)})
+    first.commit({0: RangeProgress(5, 5)})
     text = fakes.done[-1]
     kept = read_placement(text)
     assert kept is not None and kept.partitions == {KEY: 2}
@@ -164,10 +163,10 @@ def test_the_number_of_partitions_is_that_of_the_mark(fakes: Fakes) -> None:
     assert second.place(0, GroupOffset(5, text), 5)
     assert fakes.done == [(0, 5, True)]
     assert (fakes.placements[-1].partitions, fakes.placements[-1].token) == ({KEY: 2}, kept.token)
-    second.commit({0: Mark(5, 7)})
+    second.commit({0: RangeProgress(5, 7)})
     assert partitions_in(fakes.done[-1]) == {KEY: 2}
     assert second.adopt_partitions()
-    second.commit({0: Mark(5, 9)})
+    second.commit({0: RangeProgress(5, 9)})
     assert ("adopt", {KEY: 4}) in fakes.done
     assert partitions_in(fakes.done[-1]) == {KEY: 4}
     assert not second.adopt_partitions()
@@ -221,7 +220,7 @@ def test_a_range_goes_on_at_the_lowest_mark(
 def test_a_mark_that_does_not_know_a_target_is_committed_before_the_first_record(fakes: Fakes) -> None:
     """A route to another topic was added: among how many partitions its records go must be durable first."""
     fan_out = fakes.fan_out(PULSAR, SimpleNamespace(sink=1, topic="q"))
-    text = Mark(5, 5, more=Placement({KEY: 2}, "t").member).text
+    text = RangeProgress(5, 5, more=Placement({KEY: 2}, "t").member).text
     assert not fan_out.place(0, GroupOffset(5, text), 5)
     assert fakes.done == [(0, 5, True)] and fakes.placements[-1].token == "t"
 
@@ -229,7 +228,7 @@ def test_a_mark_that_does_not_know_a_target_is_committed_before_the_first_record
 def test_the_number_of_a_mark_counts_before_that_of_another_partition(fakes: Fakes) -> None:
     fan_out = fakes.fan_out(PULSAR)
     for part, count in ((0, 4), (1, 8)):
-        text = Mark(5, 5, more=Placement({KEY: count}, "t").member).text
+        text = RangeProgress(5, 5, more=Placement({KEY: count}, "t").member).text
         assert fan_out.place(part, GroupOffset(5, text), 5)
         assert fakes.placements[-1].partitions == {KEY: count}
 
@@ -238,7 +237,9 @@ def started(monkeypatch: pytest.MonkeyPatch, fan_out: FanOut, found: Any) -> Non
     """Let a loop begin whose partitions have these marks, by sink and partition, an offset and a number."""
     marks = {
         sink: {
-            part: GroupOffset(at, Mark(at, at, more=Placement({KEY: count}, f"t{part}", 1).member).text)
+            part: GroupOffset(
+                at, RangeProgress(at, at, more=Placement({KEY: count}, f"t{part}", 1).member).text
+            )
             for part, (at, count) in parts.items()
         }
         for sink, parts in found.items()
@@ -263,7 +264,7 @@ def test_a_loop_divides_as_before_until_all_partitions_have_taken_over_more(
     fan_out = fakes.fan_out(PULSAR)
     started(monkeypatch, fan_out, {0: {part: (50, 4 if part == grown else 2) for part in (0, 1)}})
     assert fan_out._cluster.fixed_partitions == {KEY: 2}
-    fan_out.commit({0: Mark(50, 60), 1: Mark(50, 60)})
+    fan_out.commit({0: RangeProgress(50, 60), 1: RangeProgress(50, 60)})
     assert [partitions_in(text) for text in fakes.done[-2:]] == [{KEY: 2}, {KEY: 2}]
 
 
@@ -305,22 +306,22 @@ def test_the_cluster_that_is_read_is_committed_last_and_no_mark_goes_back(
         def flush(self) -> None:
             done.append(("flush", self.sink))
 
-        def commit(self, marks: Mapping[int, Mark]) -> None:
+        def commit(self, marks: Mapping[int, RangeProgress]) -> None:
             done.append((self.sink, {part: mark.offset for part, mark in marks.items()}))
 
-    monkeypatch.setattr(kafka_sink, "Exact", Transaction)
+    monkeypatch.setattr(kafka_sink, "TransactionalSink", Transaction)
     monkeypatch.setattr(kafka_sink, "ProgressSink", Transaction)
     monkeypatch.setattr(kafka_sink, "output_cluster", lambda cluster, sink: sink)
     others = [SimpleNamespace(sink=sink, topic="k") for sink in (3, 2)]
     fan_out = fakes.fan_out(KAFKA, *others)
     assert fan_out.sinks == (2, 3, 0)
     fan_out.keep({0: {2: 30, 3: 12}})
-    fan_out.commit({0: Mark(7, 7)})
+    fan_out.commit({0: RangeProgress(7, 7)})
     everywhere = [("flush", 2), ("flush", 3), ("flush", 0)]
     assert done == [*everywhere, (2, {0: 30}), (3, {0: 12}), (0, {0: 7})]
     done.clear()
     fan_out.skip(frozenset({2}))
-    fan_out.commit({0: Mark(7, 12)})
+    fan_out.commit({0: RangeProgress(7, 12)})
     assert done == [("flush", 3), ("flush", 0), (3, {0: 12}), (0, {0: 12})]
 
 
@@ -329,7 +330,7 @@ def test_a_mark_says_no_plan_where_a_function_may_have_failed(fakes: Fakes, how:
     """Its event is a letter on one cluster now, and may be one for another cluster in the next run."""
     letters = SimpleNamespace(sink=0, topic="dead")
     fan_out = fakes.fan_out(KAFKA, letters, letters=letters)
-    mark = Mark(5, 9, more=',"run":"r","plan":"p"')
+    mark = RangeProgress(5, 9, more=',"run":"r","plan":"p"')
     texts = []
     for target in (0, 1, 0):
         getattr(fan_out, how)(Output(target, 0, BatchBody(b"", 1, 0, 0)))
@@ -346,27 +347,27 @@ def test_a_mark_says_no_plan_where_a_function_may_have_failed(fakes: Fakes, how:
 def test_letters_of_routes_without_a_function_are_the_same_in_each_run(fakes: Fakes) -> None:
     fan_out = fakes.fan_out(KAFKA, SimpleNamespace(sink=0, topic="dead"))
     fan_out.put(Output(1, 0, BatchBody(b"", 1, 0, 0)))
-    fan_out.commit({0: Mark(5, 9, more=',"plan":"p"')})
+    fan_out.commit({0: RangeProgress(5, 9, more=',"plan":"p"')})
     assert '"plan":"p"' in fakes.done[-1]
 
 
 def test_partitions_are_not_adopted_by_a_commit_that_was_refused(fakes: Fakes) -> None:
     fan_out = fakes.fan_out(PULSAR, KAFKA)
     fan_out.place(0, None, 5)
-    fan_out.commit({0: Mark(5, 5)})
+    fan_out.commit({0: RangeProgress(5, 5)})
     fakes.partitions, fakes.refuses = 4, True
     assert fan_out.adopt_partitions()
     with pytest.raises(_Refused):
-        fan_out.commit({0: Mark(5, 9)})
+        fan_out.commit({0: RangeProgress(5, 9)})
     fan_out.restart()
     fakes.refuses = False
     # Records that Pulsar has go to the same partitions again: there the broker knows their ids.
     assert fakes.done[-1] == ("adopt", {KEY: 2})
     assert fan_out._cluster.fixed_partitions == {KEY: 2}
-    fan_out.commit({0: Mark(5, 7)})
+    fan_out.commit({0: RangeProgress(5, 7)})
     assert partitions_in(fakes.done[-1]) == {KEY: 2}
     assert fan_out.adopt_partitions()
-    fan_out.commit({0: Mark(5, 9)})
+    fan_out.commit({0: RangeProgress(5, 9)})
     assert partitions_in(fakes.done[-1]) == {KEY: 4}
     fan_out.restart()
     assert fan_out._cluster.fixed_partitions == {KEY: 4}
@@ -391,18 +392,18 @@ def test_offsets_that_a_tool_has_set_begin_under_another_name(fakes: Fakes) -> N
 
 def test_only_the_end_of_a_range_adopts_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     # One cluster is ahead: its records are left out up to its mark, and Pulsar may have some behind it.
-    resumed = Resumption(Mark(0, 0), {1: 25, 0: 13}, Mark(0, 25), None)
+    resumed = Resumption(RangeProgress(0, 0), {1: 25, 0: 13}, RangeProgress(0, 25), None)
     told: list[tuple[int, bool]] = []
 
-    def finish(work: Any, span: Span, *rest: Any, adopts: bool) -> Mark:
+    def finish(work: Any, span: OffsetRange, *rest: Any, adopts: bool) -> RangeProgress:
         told.append((span.end, adopts))
-        return Mark(0, span.end)
+        return RangeProgress(0, span.end)
 
-    monkeypatch.setattr(engine, "resume", lambda *_: resumed)
-    monkeypatch.setattr(engine, "finish", finish)
+    monkeypatch.setattr(range_delivery, "resume", lambda *_: resumed)
+    monkeypatch.setattr(range_delivery, "finish", finish)
     cluster = SourceCluster.__new__(SourceCluster)
     outlet: Any = SimpleNamespace(sinks=(1, 0), skip=lambda sinks: None)
-    engine._fanned_out(SimpleNamespace(now=None), Span(0, 0, 27), cluster, outlet)  # type: ignore[arg-type]
+    range_delivery._fanned_out(SimpleNamespace(now=None), OffsetRange(0, 0, 27), cluster, outlet)  # type: ignore[arg-type]
     assert told == [(25, False), (27, True)]
 
 
@@ -445,7 +446,7 @@ def test_without_kafka_marks_are_on_pulsar_behind_everything(
             if self.fenced is not None:
                 raise self.fenced
 
-        def commit(self, marks: Mapping[int, Mark]) -> None:
+        def commit(self, marks: Mapping[int, RangeProgress]) -> None:
             self.flush()
             fakes.done += ("marks", *(mark.text for mark in marks.values()))
 
@@ -469,7 +470,7 @@ def test_without_kafka_marks_are_on_pulsar_behind_everything(
     assert (fan_out.sinks, fan_out.every) == ((1,), 1.0)
     fan_out.place(0, None, 5)
     fakes.done.clear()
-    fan_out.commit({0: Mark(5, 9)})
+    fan_out.commit({0: RangeProgress(5, 9)})
     assert fakes.done[:2] == ["pulsar has everything", "marks"]
     assert partitions_in(fakes.done[2]) == {KEY: 2}
     marks.fenced = ProducerFenced("taken", error_code=90)
@@ -518,14 +519,14 @@ def test_who_has_lost_only_another_cluster_than_the_first_may_have_won(
     monkeypatch: pytest.MonkeyPatch, fakes: Fakes, fenced: int, expired: bool
 ) -> None:
     """Two that begin at the same time take the ids of the clusters in one order."""
-    monkeypatch.setattr(kafka_sink, "Exact", _Marked)
+    monkeypatch.setattr(kafka_sink, "TransactionalSink", _Marked)
     monkeypatch.setattr(kafka_sink, "ProgressSink", _Marked)
     monkeypatch.setattr(kafka_sink, "output_cluster", lambda cluster, sink: sink)
     monkeypatch.setattr(_Marked, "fenced", frozenset({fenced}))
     fan_out = fakes.fan_out(KAFKA, *(SimpleNamespace(sink=sink, topic="k") for sink in (3, 2)))
     assert fan_out.sinks == (2, 3, 0)
     with pytest.raises(ProducerFenced):
-        fan_out.commit({0: Mark(5, 9)})
+        fan_out.commit({0: RangeProgress(5, 9)})
     assert fan_out.expired is expired
 
 
@@ -550,28 +551,35 @@ def test_open_transactions_of_the_group_are_waited_for(monkeypatch: pytest.Monke
 
 def test_at_least_once_a_mark_on_pulsar_comes_behind_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    monkeypatch.setattr(Repeatable, "commit", lambda self, marks: done.append("output"))
+    monkeypatch.setattr(IdempotentSink, "commit", lambda self, marks: done.append("output"))
     outlet = RepeatableProgress.__new__(RepeatableProgress)
     outlet._on_pulsar = SimpleNamespace(commit=lambda marks: done.append("marks"))  # type: ignore[assignment]
-    outlet.commit({0: Mark(5, 9)})
+    outlet.commit({0: RangeProgress(5, 9)})
     assert done == ["output", "marks"]
 
 
 def test_what_some_clusters_have_is_done_again_with_their_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    resumed = Resumption(Mark(0, 0), {1: 25, 0: 13}, Mark(0, 25), 7_000)
+    resumed = Resumption(RangeProgress(0, 0), {1: 25, 0: 13}, RangeProgress(0, 25), 7_000)
     told: list[tuple[int, int]] = []
 
     def finish(
-        work: Any, span: Span, cluster: Any, outlet: Any, mark: Mark, clock: RangeClock, *, adopts: bool
-    ) -> Mark:
+        work: Any,
+        span: OffsetRange,
+        cluster: Any,
+        outlet: Any,
+        mark: RangeProgress,
+        clock: RangeClock,
+        *,
+        adopts: bool,
+    ) -> RangeProgress:
         told.append((span.end, clock.read()))
-        return Mark(0, span.end)
+        return RangeProgress(0, span.end)
 
-    monkeypatch.setattr(engine, "resume", lambda *_: resumed)
-    monkeypatch.setattr(engine, "finish", finish)
+    monkeypatch.setattr(range_delivery, "resume", lambda *_: resumed)
+    monkeypatch.setattr(range_delivery, "finish", finish)
     cluster = SourceCluster.__new__(SourceCluster)
     outlet: Any = SimpleNamespace(sinks=(1, 0), skip=lambda sinks: None)
-    engine._fanned_out(SimpleNamespace(now=9_000), Span(0, 0, 27), cluster, outlet)  # type: ignore[arg-type]
+    range_delivery._fanned_out(SimpleNamespace(now=9_000), OffsetRange(0, 0, 27), cluster, outlet)  # type: ignore[arg-type]
     assert told == [(25, 7_000), (27, 9_000)]
 
 
@@ -627,9 +635,9 @@ class Clock(RangeClock):
         self._moment = next(self.moments)
 
 
-def loop_run(until: Mapping[int, int] | None = None) -> tuple[LoopRun, list[dict[int, Mark]]]:
+def loop_run(until: Mapping[int, int] | None = None) -> tuple[LoopRun, list[dict[int, RangeProgress]]]:
     """A loop that writes several clusters, as far as it has to do with marks; and what it commits."""
-    committed: list[dict[int, Mark]] = []
+    committed: list[dict[int, RangeProgress]] = []
     run = LoopRun.__new__(LoopRun)
     run._outlet = FanOut.__new__(FanOut)
     run._outlet.commit = committed.append  # type: ignore[method-assign,assignment]
@@ -682,9 +690,11 @@ def test_a_mark_inside_of_a_range_says_that_it_is_open(offset: int, kept: OpenRa
 def test_what_came_since_a_range_was_begun_has_the_moment_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     run, committed = loop_run()
     run._work, run._cluster = SimpleNamespace(), None  # type: ignore[assignment]
-    done: list[tuple[Span, int]] = []
+    done: list[tuple[OffsetRange, int]] = []
 
-    def finish(work: Any, span: Span, cluster: Any, outlet: Any, mark: Mark, clock: RangeClock) -> Mark:
+    def finish(
+        work: Any, span: OffsetRange, cluster: Any, outlet: Any, mark: RangeProgress, clock: RangeClock
+    ) -> RangeProgress:
         done.append((span, clock.read()))
         return mark.advanced(span.end, {})
 
@@ -693,7 +703,7 @@ def test_what_came_since_a_range_was_begun_has_the_moment_of_its_own(monkeypatch
         run._done = {0: 5}
         monkeypatch.setattr(loop_run_module, "source_latest", lambda *_, end=end: {0: end})
         run.finish_begun({0: OpenRange(7, 30)})
-        assert done.pop() == (Span(0, 5, until), 7)
+        assert done.pop() == (OffsetRange(0, 5, until), 7)
         assert committed[-1][0].offset == until and read_open_range(committed[-1][0].text) is None
 
 

@@ -16,7 +16,7 @@ from penstock.pipeline.delivery.cluster_marks import offsets_by_sink, plan_of, s
 from penstock.pipeline.delivery.progress import ProgressKey, Snapshot, mark_value
 from penstock.pipeline.delivery.progress_reader import read_progress
 from penstock.pipeline.delivery.range_clock import RangeClock
-from penstock.pipeline.fused.outbox import numbered, record_bytes
+from penstock.pipeline.evaluators.kernel.batch_builder import numbered, record_bytes
 from penstock.wire.kafka.batch_body import BatchBody, framed
 from penstock.wire.kafka.record_batch import write_batch_head
 

@@ -13,9 +13,9 @@ from penstock.brokers.kafka_raw.retry import is_retriable
 from penstock.errors import JobFailed, OffsetOutOfRange, PenstockError, PulsarRefused, Unreachable
 from penstock.mapping import Reason
 from penstock.pipeline.delivery import source_cluster
-from penstock.pipeline.delivery.partition_tail import FetchedEntries
-from penstock.pipeline.delivery.pulsar_entries import RejectedEntry
-from penstock.pipeline.delivery.pulsar_reader import PulsarFetcher
+from penstock.pipeline.delivery.pulsar.entries import RejectedEntry
+from penstock.pipeline.delivery.pulsar.partition_tail import FetchedEntries
+from penstock.pipeline.delivery.pulsar.reader import PulsarFetcher
 from penstock.pipeline.delivery.source_cluster import (
     PatientFetcher,
     PulsarSourceCluster,

@@ -13,14 +13,13 @@ import pytest
 from penstock.brokers.kafka_raw.fetched import Fetched
 from penstock.errors import JobFailed, OffsetOutOfRange, RecordsError, Unreachable
 from penstock.pipeline.arrow.decode import HEADERS
-from penstock.pipeline.delivery import spark_source
+from penstock.pipeline.delivery import partition_reader, spark_source
+from penstock.pipeline.delivery.offset_ranges import OffsetRange
 from penstock.pipeline.delivery.spark_source import arrow_rows, read_ranges
 from penstock.pipeline.delivery.task_sink import _records
+from penstock.pipeline.evaluators.kernel.batch_builder import numbered, record_bytes
+from penstock.pipeline.evaluators.kernel.record_body import Body
 from penstock.pipeline.evaluators.reference.reading import Decoded, Reject
-from penstock.pipeline.fused import feed
-from penstock.pipeline.fused.bodies import Body
-from penstock.pipeline.fused.outbox import numbered, record_bytes
-from penstock.pipeline.fused.spans import Span
 from penstock.pipeline.plain import PlainReader
 from penstock.pipeline.pulsar import REJECTED, PulsarReader
 from penstock.pipeline.stage import INPUT
@@ -177,11 +176,11 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Any:
     def cluster(work: Any) -> Iterator[None]:
         yield None
 
-    def run(pulsar: Pulsar, *spans: Span, policy: str = "stop") -> Iterator[Any]:
+    def run(pulsar: Pulsar, *spans: OffsetRange, policy: str = "stop") -> Iterator[Any]:
         work = SimpleNamespace(topic="in", on_data_loss=policy)
         monkeypatch.setattr(spark_source, "_unpacked", lambda packed: work)
         monkeypatch.setattr(spark_source, "source_cluster", cluster)
-        monkeypatch.setattr(feed, "source_fetcher", lambda *_, **__: pulsar)
+        monkeypatch.setattr(partition_reader, "source_fetcher", lambda *_, **__: pulsar)
         return read_ranges(b"", spans)
 
     return run
@@ -197,26 +196,26 @@ def test_entries_that_cannot_be_read_come_at_their_places(read: Any) -> None:
         fetched(5, 9, batch_at(5, [b"5", b"6"]), batch_at(8, [b"8"]), batch_at(7, [b"rejected"])),
         fetched(9, 10, batch_at(9, [b"9"])),
     )
-    found = list(read(pulsar, Span(0, 5, 10)))
+    found = list(read(pulsar, OffsetRange(0, 5, 10)))
     assert [each.column("offset").to_pylist() for each in found] == [[5, 6, 7, 8], [9]]
     assert values(iter(found)) == [b"5", b"6", b"rejected", b"8", b"9"]
     assert pulsar.closed == 1
 
 
 def test_a_range_that_holds_nothing_gives_no_rows(read: Any) -> None:
-    assert list(read(Pulsar(fetched(5, 10)), Span(0, 5, 10))) == []
+    assert list(read(Pulsar(fetched(5, 10)), OffsetRange(0, 5, 10))) == []
 
 
 def test_removed_messages_end_the_task_or_are_passed_by(read: Any) -> None:
     gone = OffsetOutOfRange("in", 0, offset=5, log_start=8, log_end=20)
     with pytest.raises(JobFailed, match="deleted before they were read"):
-        list(read(Pulsar(gone), Span(0, 5, 10)))
+        list(read(Pulsar(gone), OffsetRange(0, 5, 10)))
     pulsar = Pulsar(gone, fetched(8, 10, batch_at(8, [b"8", b"9"])))
-    assert values(read(pulsar, Span(0, 5, 10), policy="continue")) == [b"8", b"9"]
+    assert values(read(pulsar, OffsetRange(0, 5, 10), policy="continue")) == [b"8", b"9"]
     assert pulsar.sought == [8]
 
 
 def test_a_broker_that_gives_nothing_is_an_error(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_source, "_SILENT_SECONDS", -1.0)
     with pytest.raises(Unreachable, match="nothing came"):
-        list(read(Pulsar(), Span(0, 5, 10)))
+        list(read(Pulsar(), OffsetRange(0, 5, 10)))

@@ -1,7 +1,7 @@
 """Rows of a task: cut for transactions, left out by the mark, routed before the transaction that writes them.
 
 Histories with kills, fences and lost answers are in tests/simulation (`rows...`); records that a real
-Kafka refuses in tests/pipeline/fused/test_refused_by_kafka.py.
+Kafka refuses in test_refused_by_kafka.py.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from penstock.events.bindings.pulsar import Profile
 from penstock.events.cloudevent import with_data
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.counters import COUNTERS
-from penstock.pipeline.delivery import kafka_sink, task_sink
+from penstock.pipeline.delivery import kafka_sink, range_delivery, refused_records, task_sink
 from penstock.pipeline.delivery.kafka_sink import FanOut
 from penstock.pipeline.delivery.progress import PulsarProgress
+from penstock.pipeline.delivery.range_progress import Belonging, RangeProgress
 from penstock.pipeline.delivery.source_cluster import SourceCluster
 from penstock.pipeline.delivery.task_sink import PartitionRows, _pieces, partition_rows, write_rows
-from penstock.pipeline.fused import engine, narrowing
-from penstock.pipeline.fused.mark import Belonging, Mark
-from penstock.pipeline.fused.program import reference_program_of
+from penstock.pipeline.evaluators.kernel.program import reference_program_of
 from penstock.pipeline.plan.route import Expiry, RoutePlan
 from penstock.pipeline.ports import Invoked, Routed, Target
 from penstock.pipeline.stage import IS_EVENT, Stage, StageRoute, condition_column
@@ -132,7 +131,7 @@ def test_events_that_no_route_takes_are_only_counted(broker: Broker) -> None:
 def test_events_that_no_route_takes_are_counted_once_beside_refused_ones(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(narrowing, "_RECORDS", 2)
+    monkeypatch.setattr(refused_records, "_RECORDS", 2)
     broker.refused = lambda records: b"\x025" in records  # the value of offset 5
     found = replace(rows(3, 5, 6, 9), offsets=list(range(2, 12)))
     counts = write_rows(work_of(stage_of("x")), [found])
@@ -188,7 +187,7 @@ class Broker:
 
     refused: Callable[[bytes], bool] = lambda records: False
     log: list[str] = field(default_factory=list)
-    marks: dict[int, Mark] = field(default_factory=dict)
+    marks: dict[int, RangeProgress] = field(default_factory=dict)
     written: Counter[bytes] = field(default_factory=Counter)
     """Committed values of topics that are no dead letters."""
     topic_id: str = "then"
@@ -216,7 +215,7 @@ class Broker:
         self.was_refused = False
         self._open.clear()
 
-    def commit(self, marks: Mapping[int, Mark]) -> None:
+    def commit(self, marks: Mapping[int, RangeProgress]) -> None:
         if self.was_refused:
             raise refusal(ErrorCode.INVALID_RECORD, "a batch was refused")
         self.log.append("commit")
@@ -249,7 +248,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
 
     monkeypatch.setattr(task_sink, "opened", opened)
     monkeypatch.setattr(task_sink, "source_cluster", cluster)
-    monkeypatch.setattr(engine, "GroupOffsets", group_offsets)
+    monkeypatch.setattr(range_delivery, "GroupOffsets", group_offsets)
     return found
 
 
@@ -353,7 +352,7 @@ def test_each_of_several_records_at_one_offset_has_the_answer_of_a_function_abou
         broker.log.append(f"call {len(events)}")
         return [Invoked(events=(with_data(each.event, b"<%s>" % each.record.value),)) for each in events]
 
-    monkeypatch.setattr(narrowing, "_RECORDS", 1)
+    monkeypatch.setattr(refused_records, "_RECORDS", 1)
     broker.refused = lambda records: b"<9>" in records
     given = [replace(record(offset), value=value) for offset, value in ((4, b"a"), (4, b"b"), (9, b"9"))]
     found = PartitionRows.of(given, [(True,)] * 3)
@@ -370,12 +369,17 @@ def test_partitions_of_targets_are_adopted_when_no_cluster_is_ahead(ahead: int, 
     """The mark of one that is ahead stays: what is behind that of the others goes where it went."""
     marks: list[Any] = []
     sink = task_sink._PartitionSink.__new__(task_sink._PartitionSink)
-    sink._partition, sink._mark, sink._offsets, sink._fixed = 0, Mark(5, 12), {0: 12, 1: ahead}, {"a": 4}
+    sink._partition, sink._mark, sink._offsets, sink._fixed = (
+        0,
+        RangeProgress(5, 12),
+        {0: 12, 1: ahead},
+        {"a": 4},
+    )
     sink._cluster, sink._outlet = SourceCluster.__new__(SourceCluster), FanOut.__new__(FanOut)
     sink._outlet.adopt_partitions = lambda: True  # type: ignore[method-assign]
     sink._outlet.commit = marks.append  # type: ignore[method-assign,assignment]
     sink.finish()
-    assert marks == ([{0: Mark(5, 12)}] if committed else [])
+    assert marks == ([{0: RangeProgress(5, 12)}] if committed else [])
 
 
 # From Pulsar to Pulsar
@@ -400,7 +404,7 @@ class PulsarBroker:
         self.log.append("read the mark")
         return {part: mark for part, mark in self.marks.items() if part in parts}
 
-    def _commit(self, marks: Mapping[int, Mark]) -> None:
+    def _commit(self, marks: Mapping[int, RangeProgress]) -> None:
         for part, mark in marks.items():
             self.log.append(f"mark {mark.offset}")
             self.marks[part] = GroupOffset(mark.offset, mark.text)

@@ -19,7 +19,7 @@ from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.assembly import sources_of
 from penstock.pipeline.compile import load_pipeline
-from penstock.pipeline.fused.mark import Belonging, Mark, Owner, read_belonging
+from penstock.pipeline.delivery.range_progress import Belonging, Owner, RangeProgress, read_belonging
 from penstock.pipeline.job import JobOptions, Watcher, job_of, preparation
 from penstock.pipeline.job import loop as job_loop
 from penstock.pipeline.job.checkpoint import Checkpoint
@@ -83,7 +83,7 @@ def test_a_pipeline_without_targets_knows_its_own_marks(tmp_path: Path) -> None:
         (source,) = sources_of(pipeline)
         return owner_of(source, pipeline)
 
-    before = read_belonging(Mark(0, 0, more=Belonging(owner("drop")).text).text).owner
+    before = read_belonging(RangeProgress(0, 0, more=Belonging(owner("drop")).text).text).owner
     assert before is not None
     assert owner("drop").is_same(before)
     assert not owner("other").is_same(before)

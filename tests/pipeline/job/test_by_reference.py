@@ -19,8 +19,8 @@ import pytest
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.deadletter import read_dead_letter
+from penstock.pipeline.delivery import partition_reader, sink
 from penstock.pipeline.evaluators.reference.batch_router import Bounds, ReferenceBatchRouter
-from penstock.pipeline.fused import feed, outlet
 from penstock.pipeline.job import JobOptions, job_of
 from penstock.record import KafkaRecord
 
@@ -98,10 +98,10 @@ def test_a_function_that_takes_longer_than_a_transaction_goes_on_and_writes_once
     project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker aborts a transaction of two seconds; a call takes three."""
-    monkeypatch.setattr(outlet, "TRANSACTION_SECONDS", 2.0)
+    monkeypatch.setattr(sink, "TRANSACTION_SECONDS", 2.0)
     bounds = Bounds(flush_records=10, step_records=5)
     monkeypatch.setattr(
-        feed,
+        partition_reader,
         "ReferenceBatchRouter",
         lambda *given, **more: ReferenceBatchRouter(*given, bounds=bounds, **more),
     )

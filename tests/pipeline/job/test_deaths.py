@@ -161,7 +161,7 @@ def test_a_python_worker_that_is_killed_costs_nothing(project: Make) -> None:
     shop.produce([record(number) for number in range(3000)])
     running = shop.spawn("run", "--until-idle", "--engine", "spark", "--max-offsets", "100", "-o", "json")
     running.until(r'"batch": \d', times=3)
-    for worker in family(running, "penstock.pipeline.fused.daemon"):
+    for worker in family(running, "penstock.pipeline.delivery.worker_daemon"):
         worker.send_signal(signal.SIGKILL)
     assert running.ended() == 0, running.told()
     assert len({KafkaBinding().decode(each).id for each in shop.read("out")}) == len(shop.read("out")) == 3000

@@ -19,7 +19,7 @@ from penstock.errors import CheckpointMismatch
 from penstock.events import KafkaBinding
 from penstock.pipeline.assembly import Source, sources_of
 from penstock.pipeline.compile import Pipeline, check_pipeline
-from penstock.pipeline.fused.mark import Belonging, Mark
+from penstock.pipeline.delivery.range_progress import Belonging, RangeProgress
 from penstock.pipeline.job.fingerprint import Fingerprint, changes, moved
 from penstock.pipeline.job.kept_plan import Begun, KeptPlan, begun_batch, kept_plan
 from penstock.pipeline.job.loop import _group, owner_of, remade
@@ -148,7 +148,7 @@ def in_the_loop(before: World, after: World, folder: Path) -> str:
     if _group(old, old_pipeline) != _group(new, pipeline) or old.topic != new.topic:
         return ANEW
     was = Belonging(owner_of(old, old_pipeline), before.cluster["topic_id"])
-    marks = {0: GroupOffset(5, Mark(5, 5, more=was.text).text)}
+    marks = {0: GroupOffset(5, RangeProgress(5, 5, more=was.text).text)}
     own = Belonging(owner_of(new, pipeline), after.cluster["topic_id"])
     assert was.owner is not None
     assert own.owner is not None

@@ -1,4 +1,4 @@
-"""One suite for both hosts of the fused engine, Spark's tasks and the loop alone, on real Kafka."""
+"""One suite for both hosts of the delivery, Spark's tasks and the loop alone, on real Kafka."""
 
 from __future__ import annotations
 

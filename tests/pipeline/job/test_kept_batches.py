@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from penstock.events import KafkaBinding
-from penstock.pipeline.fused.spans import Span
+from penstock.pipeline.delivery.offset_ranges import OffsetRange
 from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.fingerprint import UnreadableCheckpoint
 from penstock.pipeline.job.kept_batches import KeptBatches, OpenBatch
@@ -30,8 +30,10 @@ TOPIC = "t"
 class Plans:
     """A planner that gives each partition a task of its own."""
 
-    def shares(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> list[list[Span]]:
-        return [[Span(int(part), 0, at)] for part, at in end[TOPIC].items()]
+    def shares(
+        self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
+    ) -> list[list[OffsetRange]]:
+        return [[OffsetRange(int(part), 0, at)] for part, at in end[TOPIC].items()]
 
 
 def kept(folder: Path, *, reads_now: bool = True) -> KeptBatches:
@@ -56,8 +58,8 @@ def test_the_moment_of_a_batch_is_the_time_that_spark_notes(tmp_path: Path) -> N
     for _ in range(2):  # as after a restart
         shares = kept(tmp_path).shares({TOPIC: {"0": 1}}, end)
         assert [(share.spans, share.now) for share in shares] == [
-            ((Span(0, 0, 3),), 7_000_000),
-            ((Span(1, 0, 2),), 7_000_000),
+            ((OffsetRange(0, 0, 3),), 7_000_000),
+            ((OffsetRange(1, 0, 2),), 7_000_000),
         ]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset
 from penstock.errors import CheckpointMismatch, JobFailed
-from penstock.pipeline.fused.mark import Belonging
+from penstock.pipeline.delivery.range_progress import Belonging
 from penstock.pipeline.job import JobOptions, preparation
 from penstock.pipeline.job import loop as job_loop
 from penstock.pipeline.job.fingerprint import Change, Fingerprint, write_fingerprint
@@ -478,7 +478,7 @@ def test_schemas_that_were_learnt_reach_the_workers(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(preparation, "stage_of", lambda source, pipeline, schemas: f"with {schemas}")
     monkeypatch.setattr(preparation, "settled", lambda stage, survey, clusters: f"settled {stage}")
     monkeypatch.setattr(preparation, "with_stage", lambda work, stage: replace(work, stage=stage))
-    told = preparation.Work(program=None, stage="old", settings=None, topic="in", group="g")  # type: ignore[arg-type]
+    told = preparation.WorkerSpec(program=None, stage="old", settings=None, topic="in", group="g")  # type: ignore[arg-type]
     ready: Any = preparation.Prepared(
         source=SOURCE,
         stage="old",  # type: ignore[arg-type]

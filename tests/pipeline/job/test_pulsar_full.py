@@ -16,8 +16,8 @@ from to_pulsar import ToPulsar, ask, events_with_poison
 
 from penstock.embedded.kafka import Kafka
 from penstock.embedded.pulsar import Pulsar
-from penstock.pipeline.delivery import pulsar_cluster
-from penstock.pipeline.fused import loop
+from penstock.pipeline.delivery import loop
+from penstock.pipeline.delivery.pulsar import cluster as pulsar_cluster
 from penstock.pipeline.job import JobOptions, job_of
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(600)]

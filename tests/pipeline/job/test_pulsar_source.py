@@ -24,11 +24,11 @@ from penstock.errors import CheckpointMismatch, JobFailed
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.bindings.pulsar import Profile
 from penstock.pipeline.deadletter import read_dead_letter
-from penstock.pipeline.delivery.producer_names import PulsarTarget, SinkSource
-from penstock.pipeline.delivery.pulsar_cluster import PulsarCluster, PulsarSettings
-from penstock.pipeline.delivery.pulsar_offsets import PulsarOffsets
-from penstock.pipeline.delivery.pulsar_sink import PulsarSink
-from penstock.pipeline.fused import loop_run
+from penstock.pipeline.delivery import loop_run
+from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster, PulsarSettings
+from penstock.pipeline.delivery.pulsar.offsets import PulsarOffsets
+from penstock.pipeline.delivery.pulsar.producer_names import PulsarTarget, SinkSource
+from penstock.pipeline.delivery.pulsar.sink import PulsarSink
 from penstock.pipeline.job import JobOptions, job_of
 from penstock.wire.pulsar.pulsar_pb2 import EncryptionKeys, KeyValue
 

@@ -20,10 +20,11 @@ from penstock.embedded.kafka import Kafka
 from penstock.embedded.pulsar import Pulsar
 from penstock.errors import CheckpointMismatch, JobFailed, PipelineError, Refused
 from penstock.events.bindings.kafka import KafkaBinding
-from penstock.pipeline.delivery import pulsar_progress, range_clock
+from penstock.pipeline.delivery import range_clock
 from penstock.pipeline.delivery.kafka_sink import ProgressSink
-from penstock.pipeline.delivery.pulsar_progress import PulsarProgressSink
-from penstock.pipeline.fused.mark import Mark
+from penstock.pipeline.delivery.pulsar import progress as pulsar_progress
+from penstock.pipeline.delivery.pulsar.progress import PulsarProgressSink
+from penstock.pipeline.delivery.range_progress import RangeProgress
 from penstock.pipeline.job import JobOptions, job_of
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def crash_before_a_mark(number: int = 1) -> Iterator[None]:
     """Let a job end when Pulsar has acknowledged everything and its mark is not written."""
     usual, commits = PulsarProgressSink.commit, count()
 
-    def commit(self: PulsarProgressSink, marks: Mapping[int, Mark]) -> None:
+    def commit(self: PulsarProgressSink, marks: Mapping[int, RangeProgress]) -> None:
         if next(commits) >= number:  # the first one says where it begins
             raise JobFailed("crash")
         usual(self, marks)
@@ -182,7 +183,7 @@ def test_a_loop_writes_kafka_and_pulsar_once_each(shop: Make, kafka: Kafka) -> N
     project.send(range(1500))
     usual, commits = ProgressSink.commit, count()
 
-    def commit(self: ProgressSink, marks: Mapping[int, Mark]) -> None:
+    def commit(self: ProgressSink, marks: Mapping[int, RangeProgress]) -> None:
         if next(commits):
             raise JobFailed("crash")
         usual(self, marks)

@@ -18,7 +18,7 @@ from standalone import SHORT_LIVED, HistoryServer, Standalone
 
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
-from penstock.pipeline.fused.spans import ENOUGH
+from penstock.pipeline.delivery.offset_ranges import ENOUGH
 from penstock.record import KafkaRecord
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]

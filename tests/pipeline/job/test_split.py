@@ -10,9 +10,9 @@ import pytest
 
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
-from penstock.pipeline.fused import spans
-from penstock.pipeline.fused.source import Planner
-from penstock.pipeline.fused.spans import Span
+from penstock.pipeline.delivery import offset_ranges
+from penstock.pipeline.delivery.offset_ranges import OffsetRange
+from penstock.pipeline.delivery.range_planner import Planner
 from penstock.pipeline.job import Job, JobOptions, Watcher, fused
 from penstock.record import KafkaRecord
 
@@ -37,11 +37,11 @@ def record(number: int) -> KafkaRecord:
 
 
 @pytest.fixture
-def shares(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Span]]:
+def shares(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[OffsetRange]]:
     """What the tasks were given: on three slots, where a hundred records are enough for a task."""
-    monkeypatch.setattr(spans, "ENOUGH", 100)
+    monkeypatch.setattr(offset_ranges, "ENOUGH", 100)
     monkeypatch.setattr(fused, "_slots", lambda spark: lambda: 3)
-    given: list[Sequence[Span]] = []
+    given: list[Sequence[OffsetRange]] = []
     divide = Planner.shares
 
     def seen(self: Planner, *batch: Any) -> Any:
@@ -67,7 +67,7 @@ def numbers(shop: Any) -> Counter[str]:
 
 
 def test_a_large_partition_is_shared_by_all_slots(
-    project: Make, spark: SparkSession, shares: list[Sequence[Span]]
+    project: Make, spark: SparkSession, shares: list[Sequence[OffsetRange]]
 ) -> None:
     shop = project().create(partitions=1).write({"ordering": "none"})
     shop.produce(map(record, range(1000)))
@@ -89,7 +89,7 @@ def test_a_large_partition_is_shared_by_all_slots(
 def test_a_partition_is_not_cut_against_a_promise(
     project: Make,
     spark: SparkSession,
-    shares: list[Sequence[Span]],
+    shares: list[Sequence[OffsetRange]],
     ordering: str,
     exactly_once: bool,
     why: str,

@@ -25,8 +25,8 @@ from penstock.errors import JobFailed
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.events.bindings.pulsar import Profile
 from penstock.pipeline.deadletter import read_dead_letter
-from penstock.pipeline.delivery.pulsar_cluster import PulsarSettings
-from penstock.pipeline.delivery.pulsar_offsets import PulsarOffsets
+from penstock.pipeline.delivery.pulsar.cluster import PulsarSettings
+from penstock.pipeline.delivery.pulsar.offsets import PulsarOffsets
 from penstock.pipeline.job import JobOptions, job_of
 from penstock.wire.pulsar.pulsar_pb2 import EncryptionKeys, KeyValue
 

@@ -21,8 +21,8 @@ from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.deadletter import read_dead_letter
 from penstock.pipeline.delivery import range_clock
-from penstock.pipeline.fused.mark import Mark
-from penstock.pipeline.fused.outlet import Exact
+from penstock.pipeline.delivery.range_progress import RangeProgress
+from penstock.pipeline.delivery.sink import TransactionalSink
 from penstock.pipeline.job import JobOptions, job_of
 from penstock.record import KafkaRecord
 
@@ -58,15 +58,15 @@ def test_a_loop_writes_each_event_once(shop: Make, dead: str) -> None:
 @contextmanager
 def crash_before_the_mark(number: int = 1) -> Iterator[None]:
     """Let a job end when Pulsar has acknowledged everything and the mark is not committed."""
-    usual, commits = Exact.commit, count()
+    usual, commits = TransactionalSink.commit, count()
 
-    def commit(self: Exact, marks: Mapping[int, Mark]) -> None:
+    def commit(self: TransactionalSink, marks: Mapping[int, RangeProgress]) -> None:
         if next(commits) >= number:  # the first one says where it begins
             raise JobFailed("crash")
         usual(self, marks)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Exact, "commit", commit)
+        patch.setattr(TransactionalSink, "commit", commit)
         with pytest.raises(JobFailed, match="crash"):
             yield
 

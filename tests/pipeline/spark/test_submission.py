@@ -211,8 +211,8 @@ def test_the_archive_holds_no_bytecode(tmp_path: Path) -> None:
 def test_workers_need_only_what_is_said() -> None:
     probe = (
         "import sys, penstock.pipeline.stage, penstock.pipeline.functions.child\n"
-        "import penstock.pipeline.fused.task\n"
-        "import penstock.pipeline.delivery.pulsar_sink, penstock.pipeline.delivery.pulsar_reader\n"
+        "import penstock.pipeline.delivery.task\n"
+        "import penstock.pipeline.delivery.pulsar.sink, penstock.pipeline.delivery.pulsar.reader\n"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
     result = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
@@ -454,13 +454,13 @@ def test_an_application_from_pulsar_to_pulsar_brings_what_its_tasks_need(project
     for module in (
         "brokers/pulsar/client.py",
         "wire/pulsar/pulsar_pb2.py",
-        "pipeline/delivery/pulsar_sink.py",
+        "pipeline/delivery/pulsar/sink.py",
     ):
         assert f"python/penstock/{module}" in found
     probe = (
         "from penstock.wire.kernels.jit import kernels\n"
-        "import penstock.pipeline.fused.task\nbefore = {*kernels()}\n"
-        "import penstock.pipeline.delivery.pulsar_sink, penstock.pipeline.delivery.pulsar_reader\n"
+        "import penstock.pipeline.delivery.task\nbefore = {*kernels()}\n"
+        "import penstock.pipeline.delivery.pulsar.sink, penstock.pipeline.delivery.pulsar.reader\n"
         "print({*kernels()} - before)"
     )
     result = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
@@ -614,7 +614,9 @@ def test_a_python_without_libraries_runs_from_the_archive(project: Path, tmp_pat
     made = make_application(pipeline, config, tmp_path / "app")
     with tarfile.open(made.folder / "application.tar.gz") as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
-    probe = "import sys, penstock.pipeline.fused.task, penstock.contract, confluent_kafka, functions, pandas"
+    probe = (
+        "import sys, penstock.pipeline.delivery.task, penstock.contract, confluent_kafka, functions, pandas"
+    )
     code = (
         f"{probe}; print({{m.__file__.split('/python/')[0] for m in (pandas, functions, confluent_kafka)}})"
     )

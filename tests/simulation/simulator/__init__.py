@@ -13,7 +13,7 @@
 | kafka         | `Kafka`: brokers behind the bytes of the protocol, leaders that move                |
 | kafka_log     | `PartitionLog`: sequences, epochs, open and aborted transactions, replication       |
 | kafka_transactions | the coordinator of transactions, and the offsets of groups                     |
-| kafka_world   | `KafkaHistory`: a topic that fills, programs, and the laws of the fused engine      |
+| kafka_world   | `KafkaHistory`: a topic that fills, programs, and the laws of the delivery      |
 | world_loop    | `WorldLoop`: asyncio loops that blocking programs run on a thread, turned by `World` |
 | kafka_clusters, pulsar_clusters | output on several clusters, on Pulsar, or on both, with their laws |
 | fusing_loops, fusing_ranges, troubles | loops and tasks, and what happens to them and to brokers    |

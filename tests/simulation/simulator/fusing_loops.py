@@ -8,7 +8,7 @@ from threading import Event
 from typing import cast
 
 from penstock.errors import JobFailed
-from penstock.pipeline.fused.loop import Loop
+from penstock.pipeline.delivery.loop import Loop
 from simulator.kafka_clusters import ClustersHistory, EditsHistory, MomentsHistory
 from simulator.kafka_world import KafkaHistory, Script, run_kafka_history
 from simulator.pulsar_clusters import PulsarFanOutHistory, PulsarHistory

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final
 
 from penstock.errors import PenstockError
+from penstock.pipeline.delivery.offset_ranges import OffsetRange, assigned, offset_ranges_of
+from penstock.pipeline.delivery.range_delivery import run_ranges
 from penstock.pipeline.delivery.task_sink import PartitionRows, write_rows
-from penstock.pipeline.fused.engine import run_ranges
-from penstock.pipeline.fused.spans import Span, grouped, spans_of
-from penstock.pipeline.fused.work import Work
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from simulator.kafka_clusters import ClustersHistory, MomentsHistory
 from simulator.kafka_world import IN, KafkaHistory, Script, record_of, run_kafka_history
 from simulator.pulsar_clusters import PulsarFanOutTasksHistory, PulsarTasksHistory
@@ -35,21 +35,21 @@ __all__ = [
     "run_row_tasks_within_pulsar",
 ]
 
-Run = Callable[[KafkaHistory, Work, Sequence[Span]], Counter[str]]
+Run = Callable[[KafkaHistory, WorkerSpec, Sequence[OffsetRange]], Counter[str]]
 
 _MOST: Final = 900.0
 """Seconds within which a batch has to be done, faults and all."""
 
 
-def _by_ranges(history: KafkaHistory, work: Work, spans: Sequence[Span]) -> Counter[str]:
+def _by_ranges(history: KafkaHistory, work: WorkerSpec, spans: Sequence[OffsetRange]) -> Counter[str]:
     return run_ranges(work, spans)
 
 
-def _by_rows(history: KafkaHistory, work: Work, spans: Sequence[Span]) -> Counter[str]:
+def _by_rows(history: KafkaHistory, work: WorkerSpec, spans: Sequence[OffsetRange]) -> Counter[str]:
     return write_rows(work, _rows(history, spans, len(work.stage.routes)))
 
 
-def _rows(history: KafkaHistory, spans: Sequence[Span], routes: int) -> Iterator[PartitionRows]:
+def _rows(history: KafkaHistory, spans: Sequence[OffsetRange], routes: int) -> Iterator[PartitionRows]:
     """Give the records of ranges that a reader of committed ones sees, cut anew for each attempt."""
     for span in spans:
         found = sorted(history.expected[span.partition].items())
@@ -72,7 +72,7 @@ def _rows(history: KafkaHistory, spans: Sequence[Span], routes: int) -> Iterator
 class _Task:
     """Ranges, and who works on them."""
 
-    def __init__(self, history: KafkaHistory, name: str, spans: Sequence[Span], run: Run) -> None:
+    def __init__(self, history: KafkaHistory, name: str, spans: Sequence[OffsetRange], run: Run) -> None:
         self._run = run
         self.spans = spans
         self.attempts: list[Program] = []
@@ -139,7 +139,7 @@ def _ranges(run: Run, history: KafkaHistory) -> Script:
     halves = {part: history.random.randint(0, end) for part, end in enumerate(ends)}
     begin = dict.fromkeys(halves, 0)
     for number, (start, end) in enumerate(((begin, halves), (halves, dict(enumerate(ends))))):
-        shares = grouped(spans_of(start, end), history.random.choice((1, 2)))
+        shares = assigned(offset_ranges_of(start, end), history.random.choice((1, 2)))
         tasks = [_Task(history, f"task{number}{n}", share, run) for n, share in enumerate(shares)]
         yield from _batch(history, troubles, tasks)
     yield 30.0  # markers are under way

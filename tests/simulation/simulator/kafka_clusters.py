@@ -1,4 +1,4 @@
-"""Histories of the fused engine with output on other clusters than the one that is read, and their laws.
+"""Histories of the delivery with output on other clusters than the one that is read, and their laws.
 
 Each cluster that is written has a mark of its own. No mark is ahead of what its cluster has; each record is
 on each cluster once; a letter is durable before the mark of the cluster that refused the record.
@@ -15,8 +15,8 @@ from functools import partial
 from typing import ClassVar, Final
 
 from penstock.pipeline.delivery.progress import TOPIC
-from penstock.pipeline.fused.program import Program, plan_digest, program_of
-from penstock.pipeline.fused.work import Work
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
+from penstock.pipeline.evaluators.kernel.program import Program, plan_digest, program_of
 from penstock.pipeline.plan.route import RoutePlan
 from penstock.pipeline.plan.sql import parse_sql
 from penstock.pipeline.ports import Target
@@ -104,7 +104,7 @@ class ClustersHistory(KafkaHistory):
         """Who took the id on the cluster that is committed first."""
         return self.kafkas[next((sink for sink in self.written if sink), 0)].owners
 
-    def work(self, name: str) -> Work:
+    def work(self, name: str) -> WorkerSpec:
         """Give what a program is told."""
         stage, program = self.evaluated(self.stage, self.program)
         outputs = {sink: settings_of(self.kafkas[sink], name) for sink in self.written if sink}
@@ -309,19 +309,19 @@ class EditsHistory(ClustersHistory):
         super().__init__(seed)
         self._edits = random.Random(f"edits of {seed}")
 
-    def work(self, name: str) -> Work:
+    def work(self, name: str) -> WorkerSpec:
         """Give what a program is told, by the edition of now."""
         edition = self._edits.randrange(len(_EDITIONS[self.layout]))
         self.note(name, f"has edition {edition}")
         return self._edited(super().work(name), edition)
 
-    def _edited(self, work: Work, edition: int) -> Work:
+    def _edited(self, work: WorkerSpec, edition: int) -> WorkerSpec:
         stage, program = _EDITIONS[self.layout][edition]
         return replace(
             work, stage=stage, program=program, plan=plan_digest(program), kept_plan=b"%d" % edition
         )
 
-    def restore(self, digest: str, kept: bytes) -> Work | None:
+    def restore(self, digest: str, kept: bytes) -> WorkerSpec | None:
         """Give the work of an edition."""
         found = self._edited(super().work("restored"), int(kept))
         return found if found.plan == digest else None

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from penstock.brokers.kafka_raw import connection as connection_module
 from penstock.brokers.kafka_raw import lanes
-from penstock.pipeline.fused import engine, loop_run
+from penstock.pipeline.delivery import loop_run, range_delivery
 from simulator.threads import Program, World
 
 __all__ = ["Link", "Links", "Serves"]
@@ -249,7 +249,7 @@ class Links:
             patch.object(time, "time_ns", world.time_ns),
             patch.object(time, "sleep", world.sleep),
             patch.object(loop_run, "monotonic", world.monotonic),
-            patch.object(engine, "monotonic", world.monotonic),
+            patch.object(range_delivery, "monotonic", world.monotonic),
             patch.object(loop_run, "_Since", lambda start: since(start, began=world.now)),
         ):
             yield

@@ -1,4 +1,4 @@
-"""What histories of the fused engine share: a Kafka in memory, a topic that fills, programs, and the laws."""
+"""What histories of the delivery share: a Kafka in memory, a topic that fills, programs, and the laws."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from unittest.mock import patch
 
 from penstock.brokers.kafka_raw.address import Address
 from penstock.brokers.kafka_raw.settings import Settings
+from penstock.pipeline.delivery import partition_reader, refused_records
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
+from penstock.pipeline.evaluators.kernel import batch_builder as outbox_module
+from penstock.pipeline.evaluators.kernel import batch_router as machine_module
+from penstock.pipeline.evaluators.kernel.batch_builder import numbered, record_bytes
+from penstock.pipeline.evaluators.kernel.batch_router import BatchRouter
+from penstock.pipeline.evaluators.kernel.program import Program as Compiled
+from penstock.pipeline.evaluators.kernel.program import program_of, reference_program_of
 from penstock.pipeline.evaluators.reference.batch_router import Bounds, ReferenceBatchRouter
-from penstock.pipeline.fused import feed, narrowing
-from penstock.pipeline.fused import machine as machine_module
-from penstock.pipeline.fused import outbox as outbox_module
-from penstock.pipeline.fused.machine import Machine
-from penstock.pipeline.fused.outbox import numbered, record_bytes
-from penstock.pipeline.fused.program import Program as Compiled
-from penstock.pipeline.fused.program import program_of, reference_program_of
-from penstock.pipeline.fused.work import Work
 from penstock.pipeline.plan.route import RoutePlan
 from penstock.pipeline.plan.sql import parse_sql
 from penstock.pipeline.ports import Invoked, Routed, Target
@@ -169,10 +169,10 @@ class KafkaHistory:
 
     # Programs
 
-    def work(self, name: str) -> Work:
+    def work(self, name: str) -> WorkerSpec:
         """Give what a program is told; brokers hear its name."""
         stage, program = self.evaluated(_STAGE, _PROGRAM)
-        return Work(
+        return WorkerSpec(
             program=program,
             stage=stage,
             settings=settings_of(self.kafka, name),
@@ -207,7 +207,7 @@ class KafkaHistory:
         with self.kafka.links.installed(*(each.links for each in self.kafkas[1:])):
             yield
 
-    def restore(self, digest: str, kept: bytes) -> Work | None:
+    def restore(self, digest: str, kept: bytes) -> WorkerSpec | None:
         """Give the work of an earlier plan to a loop that asks for it."""
         return None
 
@@ -429,16 +429,16 @@ def run_kafka_history(
     logging.getLogger("penstock").setLevel(logging.CRITICAL + 1)
     random.seed(seed)
     history = kind(seed)
-    machine = partial(Machine, batch_bytes=_HELD)
+    machine = partial(BatchRouter, batch_bytes=_HELD)
     router = partial(ReferenceBatchRouter, batch_bytes=_HELD, bounds=_BOUNDS)
     try:
         with (
             history.installed(),
-            patch.object(machine_module, "Machine", machine),
-            patch.object(feed, "ReferenceBatchRouter", router),
+            patch.object(machine_module, "BatchRouter", machine),
+            patch.object(partition_reader, "ReferenceBatchRouter", router),
             patch.object(outbox_module, "BATCH_BYTES", _HELD),
-            patch.object(narrowing, "_RECORDS", 4),
-            patch.object(narrowing, "BATCH_BYTES", _HELD),
+            patch.object(refused_records, "_RECORDS", 4),
+            patch.object(refused_records, "BATCH_BYTES", _HELD),
         ):
             try:
                 history.play(main(history))

@@ -1,4 +1,4 @@
-"""Histories of the fused engine with output on Pulsar, alone or beside Kafka, and their laws.
+"""Histories of the delivery with output on Pulsar, alone or beside Kafka, and their laws.
 
 Exactly once: each record is in the topic once and in order, no mark of any cluster is ahead of what Pulsar
 has stored, and who cannot go on says why. The broker deduplicates, forgets names that nobody used for long,
@@ -18,11 +18,11 @@ from unittest.mock import patch
 from penstock.errors import JobFailed
 from penstock.events.bindings.pulsar import Profile
 from penstock.mapping import DEFAULT_HEADROOM
-from penstock.pipeline.delivery import producer_tail
-from penstock.pipeline.delivery.pulsar_settings import PulsarSettings
-from penstock.pipeline.fused.program import Program as Compiled
-from penstock.pipeline.fused.program import program_of
-from penstock.pipeline.fused.work import Work
+from penstock.pipeline.delivery.pulsar import producer_tail
+from penstock.pipeline.delivery.pulsar.settings import PulsarSettings
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
+from penstock.pipeline.evaluators.kernel.program import Program as Compiled
+from penstock.pipeline.evaluators.kernel.program import program_of
 from penstock.pipeline.plan.route import RoutePlan
 from penstock.pipeline.plan.sql import parse_sql
 from penstock.pipeline.ports import Target
@@ -147,7 +147,7 @@ class PulsarHistory(ClustersHistory):
         if self.loop.unforeseen:
             raise Broken(f"the loop heard of {self.loop.unforeseen}")
 
-    def work(self, name: str) -> Work:
+    def work(self, name: str) -> WorkerSpec:
         """Give what a program is told."""
         settings = PulsarSettings(service_url=self.pulsar.url)
         return replace(super().work(name), pulsar_outputs={PULSAR: settings}, run=self.run)

@@ -15,11 +15,11 @@ from typing import ClassVar, Final
 
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.pipeline.delivery.progress import TOPIC, ProgressKey, PulsarProgress
-from penstock.pipeline.delivery.pulsar_log import Numbering
-from penstock.pipeline.delivery.pulsar_progress import SUBSCRIPTION
-from penstock.pipeline.delivery.pulsar_settings import PulsarSettings
-from penstock.pipeline.delivery.pulsar_source import PulsarSource
-from penstock.pipeline.fused.work import Work
+from penstock.pipeline.delivery.pulsar.log import Numbering
+from penstock.pipeline.delivery.pulsar.progress import SUBSCRIPTION
+from penstock.pipeline.delivery.pulsar.settings import PulsarSettings
+from penstock.pipeline.delivery.pulsar.source import PulsarSource
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from penstock.wire.pulsar import EARLIEST, Entry, read_entry
 from simulator.kafka_world import GROUP, IN
 from simulator.pulsar_clusters import PULSAR, WITHIN_PULSAR, PulsarTasksHistory
@@ -56,7 +56,7 @@ class PulsarToPulsarHistory(PulsarTasksHistory):
             topic.cursors[SUBSCRIPTION] = Cursor(first_place(topic, EARLIEST))
             self._progress_topics[name] = part
 
-    def work(self, name: str) -> Work:
+    def work(self, name: str) -> WorkerSpec:
         """Give what a program is told."""
         source = PulsarSource(
             settings=PulsarSettings(service_url=self.pulsar.url),

@@ -19,7 +19,8 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
-from penstock.pipeline.delivery import pulsar_cluster, pulsar_sink
+from penstock.pipeline.delivery.pulsar import cluster as pulsar_cluster
+from penstock.pipeline.delivery.pulsar import sink as pulsar_sink
 from simulator.loop import NODE, VirtualLoop
 from simulator.network import Network
 from simulator.pulsar import Pulsar

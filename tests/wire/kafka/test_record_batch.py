@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import RecordsError
-from penstock.pipeline.fused.bodies import bodies_of
+from penstock.pipeline.evaluators.kernel.record_body import bodies_of
 from penstock.wire.kafka import Compression, ErrorCode, RecordBatch, read_batches, write_batch_head
 from penstock.wire.kafka.record_batch import HEAD_SIZE
 from penstock.wire.kernels import crc32c

@@ -5,21 +5,14 @@ bodies from a router to the target's log, acknowledged. It knows nothing of rout
 
 | module | what is in it |
 |---|---|
-| source_cluster | the clusters of a source: the one that is read, and those that are written to |
-| kafka_sink | a transaction on each Kafka cluster, with its own mark in it, when Pulsar has everything |
-| cluster_marks | what the marks of several clusters say together |
+| offset_ranges, range_planner, spark_source | what of a topic a batch of Spark takes, and by which task |
+| worker_spec, task, range_delivery | what a task is given, and how it delivers one range with its mark |
+| loop, loop_run | the same without Spark, for as long as it is asked to |
+| partition_reader, source_cluster | records of the cluster that is read, on their way to an evaluator |
+| sink, kafka_sink, task_sink | output and mark together: on one cluster, on several, for rows of Spark |
+| refused_records | ranges with records that a topic refuses |
+| range_progress, cluster_marks, range_clock | what a mark holds; the marks of several clusters together |
 | progress, progress_reader, progress_topic | marks as records of a compacted topic, and how they are read |
-| pulsar_cluster | `PulsarCluster`: client and admin API for callers that block |
-| pulsar_settings | `PulsarSettings`: how a cluster is reached |
-| pulsar_log | where a Pulsar log begins and ends, positions, incarnation |
-| pulsar_entries | a delivered entry as a record batch, or as what is rejected |
-| partition_tail | the asyncio side of reading one partition |
-| pulsar_reader | `PulsarPartitionReader`, `PulsarFetcher`: ranges of partitions as record batches |
-| pulsar_subscription | `PulsarSubscription`: the cursor that keeps unread data and shows the backlog |
-| pulsar_sink | `PulsarSink`: batch bodies as entries, each record once by deduplication |
-| pulsar_output | the sinks of one Pulsar cluster, one for each partition that is read |
-| pulsar_targets | what topics are like that are written, asked before anything runs |
-| placement | what a mark keeps of how records were divided among partitions |
-| producer_names | the names and ids under which output is written |
-| producer_tail | what a named producer has stored, read back from the end of a topic |
+| same_topic, end_watch | whether a topic was made again; waiting for records of many topics |
+| pulsar | entries of Pulsar, read and written |
 """

@@ -36,13 +36,13 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.kafka_raw.producer import Producer
 from penstock.errors import ProducerFenced
+from penstock.pipeline.delivery import sink as sink_module
 from penstock.pipeline.delivery.cluster_marks import (
     SOURCE_SINK,
     Marks,
     moment_of,
     same_plan,
 )
-from penstock.pipeline.delivery.placement import Placement, read_placement, target_key
 from penstock.pipeline.delivery.progress import (
     PARTITION,
     TOPIC,
@@ -52,20 +52,20 @@ from penstock.pipeline.delivery.progress import (
     mark_value,
 )
 from penstock.pipeline.delivery.progress_reader import read_progress
-from penstock.pipeline.delivery.pulsar_output import PulsarOutput
+from penstock.pipeline.delivery.pulsar.output import PulsarOutput
+from penstock.pipeline.delivery.pulsar.placement import Placement, read_placement, target_key
+from penstock.pipeline.delivery.range_progress import RangeProgress, read_mark
+from penstock.pipeline.delivery.sink import IdempotentSink, Sink, TransactionalSink
 from penstock.pipeline.delivery.source_cluster import PulsarSourceCluster, SourceCluster, output_cluster
-from penstock.pipeline.fused import outlet
-from penstock.pipeline.fused.mark import Mark, read_mark
-from penstock.pipeline.fused.outbox import numbered, record_bytes
-from penstock.pipeline.fused.outlet import Exact, Outlet, Repeatable
+from penstock.pipeline.evaluators.kernel.batch_builder import numbered, record_bytes
 from penstock.wire.kafka.batch_body import BatchBody
 
 if TYPE_CHECKING:
     from penstock.brokers.kafka_raw.cluster import Cluster
     from penstock.brokers.kafka_raw.producer import BatchRefusal
-    from penstock.pipeline.delivery.pulsar_progress import PulsarProgressSink
-    from penstock.pipeline.fused.machine import Output
-    from penstock.pipeline.fused.work import Work
+    from penstock.pipeline.delivery.pulsar.progress import PulsarProgressSink
+    from penstock.pipeline.delivery.worker_spec import WorkerSpec
+    from penstock.pipeline.evaluators.kernel.batch_router import Output
     from penstock.pipeline.ports import Target
 
 __all__ = [
@@ -80,7 +80,7 @@ _Result = TypeVar("_Result")
 
 
 def committed_marks(
-    work: Work, cluster: SourceCluster, *, decided: Collection[int] | None = (), stable: bool = True
+    work: WorkerSpec, cluster: SourceCluster, *, decided: Collection[int] | None = (), stable: bool = True
 ) -> Marks:
     """Read the marks of every cluster; those of the group, as sink 0, also where nothing is written there.
 
@@ -102,23 +102,23 @@ def committed_marks(
 
 
 def _marks_on_pulsar(
-    work: Work, progress: PulsarProgress, cluster: SourceCluster, decided: Collection[int] | None
+    work: WorkerSpec, progress: PulsarProgress, cluster: SourceCluster, decided: Collection[int] | None
 ) -> Mapping[int, GroupOffset]:
     """Read the marks of these partitions; without any of all of them."""
     # Who has no such marks loads no client of Pulsar.
-    from penstock.pipeline.delivery.pulsar_progress import read_marks
+    from penstock.pipeline.delivery.pulsar.progress import read_marks
 
     assert isinstance(cluster, PulsarSourceCluster)
     partitions = decided or range(cluster.partitions_read())
     return read_marks(cluster.pulsar(progress.sink), progress, work.progress_key, partitions)
 
 
-def _plan_member(work: Work) -> str:
+def _plan_member(work: WorkerSpec) -> str:
     """Return what a mark says of the program."""
     return "" if work.plan is None else f',"plan":"{work.plan}"'
 
 
-def _letters_of(work: Work) -> frozenset[int]:
+def _letters_of(work: WorkerSpec) -> frozenset[int]:
     """Return the targets with dead letters of routes that call functions.
 
     Whether a function ends in time, or dies, is no matter of its event: another run may go otherwise.
@@ -132,17 +132,19 @@ def _letters_of(work: Work) -> frozenset[int]:
 class Resumption:
     """Where a range on several clusters goes on."""
 
-    mark: Mark
+    mark: RangeProgress
     """The lowest of the marks."""
     offsets: Mapping[int, int]
     """By sink, the offset before which it is left out."""
-    first: Mark
+    first: RangeProgress
     """The mark of the cluster that is committed first: no other is ahead of it, so its counts are exact."""
     moment: int | None
     """What `now()` stood for in what some clusters have and others have not; None if no mark says it."""
 
 
-def resume(work: Work, partition: int, start: int, cluster: SourceCluster, outlet: FanOut) -> Resumption:
+def resume(
+    work: WorkerSpec, partition: int, start: int, cluster: SourceCluster, outlet: FanOut
+) -> Resumption:
     """Find where a range that begins at `start` goes on, and how its records are placed on Pulsar.
 
     The transactional ids must have been taken over before: then nobody else moves the marks. If no mark says
@@ -167,14 +169,14 @@ def resume(work: Work, partition: int, start: int, cluster: SourceCluster, outle
 
 
 @contextmanager
-def opened(work: Work, cluster: Cluster, name: str, *, marks: bool = True) -> Iterator[Outlet]:
-    """Open what a source writes with: on one cluster as `outlet.opened`, else one sink for each cluster."""
+def opened(work: WorkerSpec, cluster: Cluster, name: str, *, marks: bool = True) -> Iterator[Sink]:
+    """Open what a source writes with: on one cluster as `sink.opened`, else one sink for each cluster."""
     if not work.exactly_once and work.pulsar is not None:
         with closing(RepeatableProgress(work, cluster, name, marks=marks)) as one:
             yield one
         return
     if not (work.has_outputs and work.exactly_once):
-        with outlet.opened(work, cluster, name, marks=marks) as one:
+        with sink_module.opened(work, cluster, name, marks=marks) as one:
             yield one
         return
     assert isinstance(cluster, SourceCluster)
@@ -185,17 +187,17 @@ def opened(work: Work, cluster: Cluster, name: str, *, marks: bool = True) -> It
         fan_out.close()
 
 
-class ProgressSink(Exact):
+class ProgressSink(TransactionalSink):
     """A cluster that is not the one that is read: its marks are records in its progress topic."""
 
-    def __init__(self, work: Work, cluster: Cluster, name: str) -> None:
+    def __init__(self, work: WorkerSpec, cluster: Cluster, name: str) -> None:
         # Groups of two clusters may have one name, so the cluster is part of the transactional id.
         super().__init__(work, cluster, name, group=f"{work.group}.{work.source_id}")
         self._key = work.progress_key
         self._plan = work.kept_plan
         """What the program was made of, until it is committed: with the first marks, before any output."""
 
-    def commit(self, marks: Mapping[int, Mark]) -> None:
+    def commit(self, marks: Mapping[int, RangeProgress]) -> None:
         """Commit the marks with the output."""
         self._begin()
         if self._plan is not None:
@@ -207,10 +209,10 @@ class ProgressSink(Exact):
         self._begun = False
 
 
-class RepeatableProgress(Repeatable):
+class RepeatableProgress(IdempotentSink):
     """Writes a source on Pulsar at least once: its marks are records, written when all output is there."""
 
-    def __init__(self, work: Work, cluster: Cluster, name: str, *, marks: bool = True) -> None:
+    def __init__(self, work: WorkerSpec, cluster: Cluster, name: str, *, marks: bool = True) -> None:
         super().__init__(work, cluster, marks=False)
         self._key = work.progress_key
         self._has_marks = marks
@@ -219,7 +221,7 @@ class RepeatableProgress(Repeatable):
             assert isinstance(cluster, SourceCluster)
             self._on_pulsar = _pulsar_marks(work, work.progress, cluster, name)
 
-    def commit(self, marks: Mapping[int, Mark]) -> None:
+    def commit(self, marks: Mapping[int, RangeProgress]) -> None:
         """Wait for all acknowledgments of all clusters, then write the marks to the first of them."""
         super().commit(marks)
         if self._on_pulsar is not None:
@@ -237,17 +239,17 @@ class RepeatableProgress(Repeatable):
 
 
 def _pulsar_marks(
-    work: Work, progress: PulsarProgress, cluster: SourceCluster, name: str
+    work: WorkerSpec, progress: PulsarProgress, cluster: SourceCluster, name: str
 ) -> PulsarProgressSink:
     """Open the topics with the marks of the partition that is named so, or of all."""
-    from penstock.pipeline.delivery.pulsar_progress import PulsarProgressSink
+    from penstock.pipeline.delivery.pulsar.progress import PulsarProgressSink
 
     assert isinstance(cluster, PulsarSourceCluster)
     partitions = [int(name)] if name.isdecimal() else range(cluster.partitions_read())
     return PulsarProgressSink(cluster.pulsar(progress.sink), progress, work.progress_key, partitions)
 
 
-def _mark_rows(key: ProgressKey, marks: Mapping[int, Mark]) -> list[tuple[bytes, bytes]]:
+def _mark_rows(key: ProgressKey, marks: Mapping[int, RangeProgress]) -> list[tuple[bytes, bytes]]:
     return [(key.of(part), mark_value(mark.offset, mark.text)) for part, mark in marks.items()]
 
 
@@ -260,7 +262,7 @@ def _body(records: Iterable[tuple[bytes, bytes]]) -> BatchBody:
 class FanOut:
     """Transactions on several clusters; each has its own mark, and none is ahead of what it stands for."""
 
-    def __init__(self, work: Work, cluster: SourceCluster, name: str) -> None:
+    def __init__(self, work: WorkerSpec, cluster: SourceCluster, name: str) -> None:
         self._work = work
         self._cluster = cluster
         self._sink_of = [target.sink for target in work.program.targets]
@@ -278,7 +280,7 @@ class FanOut:
         order = [*sorted(marked - {SOURCE_SINK}), *([SOURCE_SINK] if is_source_marked else [])]
         # Readers of Pulsar do not wait for marks.
         self.every = 0.0 if marked else 1.0
-        self._sinks: dict[int, Exact | PulsarProgressSink] = {}
+        self._sinks: dict[int, TransactionalSink | PulsarProgressSink] = {}
         self._pulsar_marks: PulsarProgressSink | None = None
         self._pulsar: dict[int, PulsarOutput] = {}
         self._placements: dict[int, Placement] = {}
@@ -289,7 +291,7 @@ class FanOut:
         self._group = GroupOffsets(cluster, work.group) if is_shown else None
         with ExitStack() as opened_so_far:
             for sink in order:
-                made = Exact if sink == SOURCE_SINK else ProgressSink
+                made = TransactionalSink if sink == SOURCE_SINK else ProgressSink
                 self._sinks[sink] = made(work, output_cluster(cluster, sink), name)
                 opened_so_far.callback(self._sinks[sink].close)
             if work.progress is not None:
@@ -416,7 +418,7 @@ class FanOut:
         self._note(output)
         sink = self._sink_of[output.target]
         if self._comes_behind(output):
-            self._behind.append(outlet.kept(output))
+            self._behind.append(sink_module.kept(output))
         elif sink in self._pulsar:
             self._check()
             self._pulsar[sink].put(output)
@@ -441,7 +443,7 @@ class FanOut:
         """Write inside the transaction of its cluster, and wait."""
         self._note(output)
         if self._comes_behind(output):
-            self._behind.append(outlet.kept(output))
+            self._behind.append(sink_module.kept(output))
             return None
         return None if self._sink_of[output.target] in self._skipped else self.offer_apart(output)
 
@@ -470,7 +472,7 @@ class FanOut:
         for sink, each in self._sinks.items():
             self._on(sink, each.restart)
 
-    def commit(self, marks: Mapping[int, Mark]) -> None:
+    def commit(self, marks: Mapping[int, RangeProgress]) -> None:
         """Wait until all clusters have everything, then commit one after the other, each with its marks."""
         for pulsar in self._pulsar.values():
             pulsar.flush()
@@ -484,11 +486,11 @@ class FanOut:
         self._has_letters = False
         self._write_receipts()
         if self._group is not None:
-            self._group.commit(outlet.offsets_of(self._work.topic, marks))
+            self._group.commit(sink_module.offsets_of(self._work.topic, marks))
         for pulsar in self._pulsar.values():
             pulsar.committed({part: mark.offset for part, mark in marks.items()})
 
-    def _told(self, mark: Mark) -> Mark:
+    def _told(self, mark: RangeProgress) -> RangeProgress:
         """Leave the digest out of a mark if a function may have failed in what it stands for.
 
         It may not fail in the next run, which then sends elsewhere what is a letter now. Without a digest
@@ -498,7 +500,7 @@ class FanOut:
             replace(mark, more=mark.more.replace(_plan_member(self._work), "")) if self._has_letters else mark
         )
 
-    def _placed(self, partition: int, mark: Mark) -> Mark:
+    def _placed(self, partition: int, mark: RangeProgress) -> RangeProgress:
         """Add to a mark how the records behind it are placed on Pulsar."""
         placement = self._placements.get(partition)
         return mark if placement is None else replace(mark, more=mark.more + placement.member)
@@ -510,11 +512,11 @@ class FanOut:
             with closing(Producer(self._cluster)) as producer:
                 for output in on_kafka:
                     topic = self._work.program.targets[output.target].topic
-                    outlet.log_lost(topic, output, producer.offer(topic, output.partition, output.body))
+                    sink_module.log_lost(topic, output, producer.offer(topic, output.partition, output.body))
         for output in receipts:
             target = self._work.program.targets[output.target]
             if target.sink in self._pulsar:
-                outlet.log_lost(target.topic, output, self._receipt_output(target.sink).offer(output))
+                sink_module.log_lost(target.topic, output, self._receipt_output(target.sink).offer(output))
 
     def _receipt_output(self, sink: int) -> PulsarOutput:
         if sink not in self._receipts:
@@ -523,7 +525,7 @@ class FanOut:
             self._receipts[sink] = made
         return self._receipts[sink]
 
-    def _not_below(self, sink: int, marks: Mapping[int, Mark]) -> dict[int, Mark]:
+    def _not_below(self, sink: int, marks: Mapping[int, RangeProgress]) -> dict[int, RangeProgress]:
         known = {part: offsets[sink] for part, offsets in self._known.items() if sink in offsets}
         return {
             part: replace(mark, offset=max(mark.offset, known.get(part, 0))) for part, mark in marks.items()

@@ -4,7 +4,7 @@ A group offset can be part of a transaction only on the cluster that has the gro
 So a source whose output is on another cluster writes its mark as a record, in the transaction of the output:
 
     key    [group, id of the cluster that is read, topic, id of the topic, partition]
-    value  {"offset": where to go on, and what `fused.mark` keeps beside an offset}
+    value  {"offset": where to go on, and what `range_progress` keeps beside an offset}
 
     key    [group, id of the cluster that is read, topic, id of the topic, "plan"]
     value  what the program of a loop was made of, written before its first record
@@ -125,7 +125,7 @@ class Snapshot:
 
 
 def mark_value(offset: int, text: str) -> bytes:
-    """Write the value of a mark, by what `fused.mark` keeps beside an offset.
+    """Write the value of a mark, by what `range_progress` keeps beside an offset.
 
     >>> mark_value(9, '{"start":5}')
     b'{"offset":9,"start":5}'

@@ -22,15 +22,15 @@ from penstock.brokers.kafka_raw.retry import is_retriable, pauses
 from penstock.brokers.kafka_raw.topic_offsets import earliest, latest
 from penstock.brokers.outage import OutageLog
 from penstock.errors import PenstockError, PulsarRefused, Unreachable
-from penstock.pipeline.delivery.placement import target_key
 from penstock.pipeline.delivery.progress import Snapshot
-from penstock.pipeline.fused.same_topic import refuse_other_incarnation, refuse_other_topic
+from penstock.pipeline.delivery.pulsar.placement import target_key
+from penstock.pipeline.delivery.same_topic import refuse_other_incarnation, refuse_other_topic
 
 if TYPE_CHECKING:
     from penstock.brokers.kafka_raw.fetched import Fetched
-    from penstock.pipeline.delivery.pulsar_cluster import PulsarCluster
-    from penstock.pipeline.delivery.pulsar_reader import FetchedEntries, PulsarFetcher
-    from penstock.pipeline.fused.work import Work
+    from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster
+    from penstock.pipeline.delivery.pulsar.reader import FetchedEntries, PulsarFetcher
+    from penstock.pipeline.delivery.worker_spec import WorkerSpec
     from penstock.pipeline.ports import Target
     from penstock.wire.buffer import Buffer
 
@@ -72,7 +72,7 @@ class SourceCluster(Cluster):
 
     def __init__(
         self,
-        work: Work,
+        work: WorkerSpec,
         *,
         stop: Event | None = None,
         outage: OutageLog | None = None,
@@ -98,7 +98,7 @@ class SourceCluster(Cluster):
         """Return the client of a Pulsar cluster; it is made when it is first asked for."""
         if sink not in self._pulsar:
             # It parses frames with kernels, which only who writes Pulsar needs.
-            from penstock.pipeline.delivery.pulsar_cluster import PulsarCluster
+            from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster
 
             self._pulsar[sink] = PulsarCluster(self._pulsar_settings[sink])
         return self._pulsar[sink]
@@ -129,14 +129,14 @@ class PulsarSourceCluster(SourceCluster):
 
     def __init__(
         self,
-        work: Work,
+        work: WorkerSpec,
         *,
         stop: Event | None = None,
         outage: OutageLog | None = None,
         seen: dict[int, Snapshot] | None = None,
     ) -> None:
         """`outage` is told whether Pulsar gives what is read."""
-        from penstock.pipeline.delivery.pulsar_offsets import PulsarOffsets
+        from penstock.pipeline.delivery.pulsar.offsets import PulsarOffsets
 
         super().__init__(work, stop=stop, seen=seen)
         assert work.pulsar is not None
@@ -151,7 +151,7 @@ class PulsarSourceCluster(SourceCluster):
 
     def fetcher(self, wanted: Iterable[Wanted]) -> PatientFetcher:
         """Return what reads ranges of partitions."""
-        from penstock.pipeline.delivery.pulsar_reader import PulsarFetcher
+        from penstock.pipeline.delivery.pulsar.reader import PulsarFetcher
 
         source = self.source
         fetcher = PulsarFetcher(
@@ -247,7 +247,7 @@ def _with_rejected(fetched: FetchedEntries) -> Fetched:
 
 
 def source_cluster(
-    work: Work,
+    work: WorkerSpec,
     *,
     stop: Event | None = None,
     outage: OutageLog | None = None,
@@ -276,21 +276,21 @@ def target_partitions(cluster: Cluster, target: Target) -> int:
 # What is asked of the side that is read
 
 
-def source_earliest(work: Work, cluster: Cluster) -> Offsets:
+def source_earliest(work: WorkerSpec, cluster: Cluster) -> Offsets:
     """Return where each partition of the topic that is read begins."""
     if isinstance(cluster, PulsarSourceCluster):
         return cluster.offsets.earliest(work.topic)
     return earliest(cluster, work.topic)
 
 
-def source_latest(work: Work, cluster: Cluster) -> Offsets:
+def source_latest(work: WorkerSpec, cluster: Cluster) -> Offsets:
     """Return where each partition ends for those who read only what is committed."""
     if isinstance(cluster, PulsarSourceCluster):
         return cluster.offsets.latest(work.topic)
     return latest(cluster, work.topic, read_committed=True)
 
 
-def source_partitions(work: Work, cluster: Cluster) -> int:
+def source_partitions(work: WorkerSpec, cluster: Cluster) -> int:
     """Count the partitions anew; 0 if nobody answers now. Raises JobFailed if the topic was made again."""
     if isinstance(cluster, PulsarSourceCluster):
         # Loads a kernel, which a source on Kafka does not need.
@@ -312,7 +312,7 @@ def source_partitions(work: Work, cluster: Cluster) -> int:
 
 
 def source_fetcher(
-    work: Work, cluster: Cluster, wanted: Iterable[Wanted], *, max_wait: float
+    work: WorkerSpec, cluster: Cluster, wanted: Iterable[Wanted], *, max_wait: float
 ) -> SourceFetcher:
     """Return what reads ranges of partitions of the topic that is read."""
     if isinstance(cluster, PulsarSourceCluster):

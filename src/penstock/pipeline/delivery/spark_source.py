@@ -25,11 +25,11 @@ import pyarrow as pa
 
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.errors import Unreachable
+from penstock.pipeline.delivery.offset_ranges import OffsetRange
+from penstock.pipeline.delivery.partition_reader import PartitionReader
 from penstock.pipeline.delivery.source_cluster import source_cluster
-from penstock.pipeline.fused.bodies import INFLATED, Body, bodies_of, corrupt
-from penstock.pipeline.fused.feed import Feed
-from penstock.pipeline.fused.spans import Span
-from penstock.pipeline.fused.work import Work
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
+from penstock.pipeline.evaluators.kernel.record_body import INFLATED, Body, bodies_of, corrupt
 from penstock.pipeline.stage import INPUT
 from penstock.wire.buffer import Buffer
 from penstock.wire.kernels import ByteArray, IntArray
@@ -55,7 +55,7 @@ _SILENT_SECONDS: Final = 120.0
 """So long may nothing at all come of a range that the broker said is there."""
 
 
-def read_ranges(packed: bytes, spans: Iterable[Span]) -> Iterator[pa.RecordBatch]:
+def read_ranges(packed: bytes, spans: Iterable[OffsetRange]) -> Iterator[pa.RecordBatch]:
     """Read ranges one after the other; `packed` is a `Work` whose source is on Pulsar.
 
     Raises JobFailed if records were removed and the policy says stop, or if the topic is another one; and
@@ -68,13 +68,13 @@ def read_ranges(packed: bytes, spans: Iterable[Span]) -> Iterator[pa.RecordBatch
 
 
 @lru_cache(maxsize=8)
-def _unpacked(packed: bytes) -> Work:
-    return Work.unpacked(packed)
+def _unpacked(packed: bytes) -> WorkerSpec:
+    return WorkerSpec.unpacked(packed)
 
 
-def _range_rows(work: Work, span: Span, cluster: Cluster) -> Iterator[pa.RecordBatch]:
+def _range_rows(work: WorkerSpec, span: OffsetRange, cluster: Cluster) -> Iterator[pa.RecordBatch]:
     part, rows, moved = span.partition, _Collector(), monotonic()
-    with closing(Feed(work, cluster, rows, {part: span.start}, {part: span.end})) as feed:
+    with closing(PartitionReader(work, cluster, rows, {part: span.start}, {part: span.end})) as feed:
         while feed.waiting:
             if feed.poll(_POLL_SECONDS):
                 moved = monotonic()

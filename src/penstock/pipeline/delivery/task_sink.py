@@ -10,7 +10,7 @@ of Pulsar, written when everything is stored; its exclusive producer is what shu
 What a mark says
 ----------------
 A mark is the offset of the partition that is read before which everything is written: the group's offset on
-the cluster that is read, a record in the progress topic of any other. It is the mark of the fused engine, so
+the cluster that is read, a record in the progress topic of any other. It is the mark of a range, so
 a source may change between the two. It is not the number of a task and of a batch, because offsets need less:
 
 - A row carries its offset, so rows before the mark are left out one by one. How Spark cuts the topic into
@@ -78,20 +78,20 @@ import pyarrow.compute as pc
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.errors import InternalError, KafkaRefused, RecordRefused
 from penstock.pipeline.delivery.kafka_sink import FanOut, opened, resume
+from penstock.pipeline.delivery.offset_ranges import OffsetRange
 from penstock.pipeline.delivery.progress import Snapshot
+from penstock.pipeline.delivery.range_delivery import committed_mark
+from penstock.pipeline.delivery.range_progress import RangeProgress
+from penstock.pipeline.delivery.refused_records import RowNarrowing, warn_refused
+from penstock.pipeline.delivery.same_topic import refuse_other_topic
+from penstock.pipeline.delivery.sink import Sink
 from penstock.pipeline.delivery.source_cluster import SourceCluster, source_cluster, target_partitions
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
+from penstock.pipeline.evaluators.kernel import batch_builder as outbox_module
+from penstock.pipeline.evaluators.kernel.batch_builder import BatchBuilder
+from penstock.pipeline.evaluators.kernel.fallback import Place, Written
 from penstock.pipeline.evaluators.reference.outcome import Refused
 from penstock.pipeline.evaluators.reference.router import Answers, Known, ReferenceRouter
-from penstock.pipeline.fused import outbox as outbox_module
-from penstock.pipeline.fused.engine import committed_mark
-from penstock.pipeline.fused.mark import Mark
-from penstock.pipeline.fused.narrowing import RowNarrowing, warn_refused
-from penstock.pipeline.fused.outbox import Outbox
-from penstock.pipeline.fused.outlet import Outlet
-from penstock.pipeline.fused.same_topic import refuse_other_topic
-from penstock.pipeline.fused.slow import Place, Written
-from penstock.pipeline.fused.spans import Span
-from penstock.pipeline.fused.work import Work
 from penstock.pipeline.plan.route import Expiry
 from penstock.pipeline.stage import IS_EVENT, Stage, condition_column
 from penstock.record import Headers, KafkaRecord
@@ -238,8 +238,8 @@ def write_arrow(packed: bytes, batches: Iterable[pa.RecordBatch]) -> Counter[str
 
 
 @lru_cache(maxsize=8)
-def _unpacked(packed: bytes) -> Work:
-    return Work.unpacked(packed)
+def _unpacked(packed: bytes) -> WorkerSpec:
+    return WorkerSpec.unpacked(packed)
 
 
 @lru_cache(maxsize=8)
@@ -249,7 +249,7 @@ def _seen(packed: bytes) -> dict[int, Snapshot]:
 
 
 def write_rows(
-    work: Work, found: Iterable[PartitionRows], seen: dict[int, Snapshot] | None = None
+    work: WorkerSpec, found: Iterable[PartitionRows], seen: dict[int, Snapshot] | None = None
 ) -> Counter[str]:
     """Write rows with their marks; give what was counted by all who ever wrote rows of this batch.
 
@@ -281,7 +281,7 @@ def write_rows(
 class _PartitionSink:
     """Writes the rows of one partition, whose transactional ids it has taken over."""
 
-    def __init__(self, work: Work, cluster: Cluster, outlet: Outlet, first: PartitionRows) -> None:
+    def __init__(self, work: WorkerSpec, cluster: Cluster, outlet: Sink, first: PartitionRows) -> None:
         self._work = work
         self._cluster = cluster
         self._outlet = outlet
@@ -290,7 +290,7 @@ class _PartitionSink:
         self._limits: Mapping[int, int] = {}
         self._next = start = first.offsets[0]
         """No row may be before this offset."""
-        self._first_ahead: Mark | None = None
+        self._first_ahead: RangeProgress | None = None
         """The mark of the cluster that is committed first, while it is ahead of the rows that are written."""
         self._fixed: Mapping[str, int] = {}
         """How many partitions targets on Pulsar have for the rows of this partition."""
@@ -302,7 +302,7 @@ class _PartitionSink:
                 self._first_ahead = resumed.first
             self._fixed = cluster.fixed_partitions
         else:
-            self._mark = committed_mark(work, Span(self._partition, start, start), cluster)
+            self._mark = committed_mark(work, OffsetRange(self._partition, start, start), cluster)
             self._offsets = {0: self._mark.offset}
         self._partitions = [target_partitions(cluster, target) for target in work.program.targets]
         self._outbox = self._new_outbox()
@@ -390,9 +390,9 @@ class _PartitionSink:
         self._outlet.commit({self._partition: advanced})
         self._mark = advanced
 
-    def _new_outbox(self) -> Outbox:
+    def _new_outbox(self) -> BatchBuilder:
         limits = outbox_module.batch_limits(self._work.program, self._limits)
-        outbox = Outbox(
+        outbox = BatchBuilder(
             self._partitions,
             limits,
             self._outlet.put,
@@ -425,7 +425,7 @@ def _pieces(offsets: Sequence[int], marks: Mapping[int, int]) -> Iterator[tuple[
 class _Router:
     """The reference on rows of one partition; records have the number of their target."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: WorkerSpec) -> None:
         self._router = ReferenceRouter(work.stage, has_answers=True)
         self._numbers = {(each.sink, each.topic): number for number, each in enumerate(work.program.targets)}
 
@@ -457,7 +457,7 @@ class _Row:
 class _RefusedRows(RowNarrowing[_Row]):
     """Rows of which a topic refuses some."""
 
-    def __init__(self, work: Work, cluster: Cluster, router: _Router, known: Known) -> None:
+    def __init__(self, work: WorkerSpec, cluster: Cluster, router: _Router, known: Known) -> None:
         super().__init__(work, cluster, known)
         self._router = router
 

@@ -22,9 +22,9 @@ from penstock.brokers.kafka_raw.visible import visible
 from penstock.errors import OffsetOutOfRange
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.delivery.offset_ranges import offset_ranges_of
 from penstock.pipeline.engines import Explanation, explanations
-from penstock.pipeline.fused.program import program_of
-from penstock.pipeline.fused.spans import spans_of
+from penstock.pipeline.evaluators.kernel.program import program_of
 from penstock.pipeline.job.choice import KERNEL
 from penstock.pipeline.job.fused import settings_of
 from penstock.pipeline.job.options import JobOptions
@@ -173,17 +173,19 @@ def _newest_of(cluster: Cluster, topic: str, count: int, max_bytes: int, max_sec
     begin, ends = earliest(cluster, topic), latest(cluster, topic, read_committed=True)
     start = newest(begin, ends, count)
     notes = []
-    sizes = bytes_per_offset(cluster, topic, {span.partition: span.start for span in spans_of(start, ends)})
+    sizes = bytes_per_offset(
+        cluster, topic, {span.partition: span.start for span in offset_ranges_of(start, ends)}
+    )
     usual = sum(sizes.values()) / len(sizes) if sizes else 0.0
-    expected = sum(len(span) * sizes.get(span.partition, usual) for span in spans_of(start, ends))
+    expected = sum(len(span) * sizes.get(span.partition, usual) for span in offset_ranges_of(start, ends))
     if expected > max_bytes:
         # Fewer of the newest, rather than the oldest of what was asked for.
-        asked = sum(map(len, spans_of(start, ends)))
+        asked = sum(map(len, offset_ranges_of(start, ends)))
         start = newest(begin, ends, max(len(ends), int(asked * max_bytes / expected)))
         notes.append(f"the newest {max_bytes} bytes, about")
     fetched: list[Fetched] = []
     size = 0
-    wanted = [Wanted(topic, span.partition, span.start, span.end) for span in spans_of(start, ends)]
+    wanted = [Wanted(topic, span.partition, span.start, span.end) for span in offset_ranges_of(start, ends)]
     with closing(Fetcher(cluster, wanted)) as fetcher:
         while fetcher.waiting and size <= 2 * max_bytes and monotonic() < until:
             try:
@@ -197,16 +199,16 @@ def _newest_of(cluster: Cluster, topic: str, count: int, max_bytes: int, max_sec
             notes.append(f"stopped after {size} bytes or {max_seconds:.0f} s")
     if not wanted:
         notes.append("the topic is empty")
-    return _Read(len(ends), sum(map(len, spans_of(start, ends))), fetched, ends, "; ".join(notes))
+    return _Read(len(ends), sum(map(len, offset_ranges_of(start, ends))), fetched, ends, "; ".join(notes))
 
 
 def _decided(stage: Stage, read: _Read, topic: str) -> tuple[int, int]:
     """Return how many records were routed, and of how many of them the kernel was certain."""
     # Only this needs kernels: without records nothing is compiled or loaded.
-    from penstock.pipeline.fused.machine import Machine
+    from penstock.pipeline.evaluators.kernel.batch_router import BatchRouter
 
     program = program_of(stage)
-    machine = Machine(program, stage, [1] * len(program.targets), lambda output: None)
+    machine = BatchRouter(program, stage, [1] * len(program.targets), lambda output: None)
     for fetched, batches in _batches(read.fetched):
         machine.feed(
             batches,

@@ -21,8 +21,8 @@ from penstock.errors import MissingExtra, PenstockError, PipelineError, Unsuppor
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.delivery.progress import TOPIC
+from penstock.pipeline.evaluators.kernel.program import stops
 from penstock.pipeline.frames.conditions import why_unrepeatable as why_unrepeatable_sql
-from penstock.pipeline.fused.program import stops
 from penstock.pipeline.kafka_reader import KafkaReader
 from penstock.pipeline.plan.route import FunctionKey
 from penstock.pipeline.pulsar import PulsarReader

@@ -17,7 +17,7 @@ from penstock.brokers.kafka_offsets import Offsets
 from penstock.errors import CheckpointMismatch, PipelineError
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import CompiledRoute
-from penstock.pipeline.fused.same_topic import are_certainly_two
+from penstock.pipeline.delivery.same_topic import are_certainly_two
 from penstock.pipeline.spark.file_system import FileSystem
 
 __all__ = [

@@ -14,20 +14,26 @@ from penstock.brokers.kafka_raw.settings import Settings
 from penstock.contract.credentials import Client, options, reveal
 from penstock.errors import PipelineError
 from penstock.pipeline.assembly import Source
+from penstock.pipeline.delivery.end_watch import EndWatch
+from penstock.pipeline.delivery.offset_ranges import REFERENCE_COST, Share
 from penstock.pipeline.delivery.progress import PulsarProgress, Snapshot
 from penstock.pipeline.delivery.progress_topic import require_progress_topic
-from penstock.pipeline.delivery.pulsar_planner import PulsarPlanner
-from penstock.pipeline.delivery.pulsar_settings import PulsarSettings
-from penstock.pipeline.delivery.pulsar_source import PulsarSource
-from penstock.pipeline.delivery.pulsar_targets import require_deduplication
+from penstock.pipeline.delivery.pulsar.planner import PulsarPlanner
+from penstock.pipeline.delivery.pulsar.settings import PulsarSettings
+from penstock.pipeline.delivery.pulsar.source import PulsarSource
+from penstock.pipeline.delivery.pulsar.targets import require_deduplication
+from penstock.pipeline.delivery.range_planner import BatchLimits, Planner
+from penstock.pipeline.delivery.range_progress import Belonging, Owner
 from penstock.pipeline.delivery.source_cluster import SourceCluster
+from penstock.pipeline.delivery.worker_spec import COUNTED, COUNTED_DDL, WorkerSpec
+from penstock.pipeline.evaluators.kernel.program import (
+    Program,
+    plan_digest,
+    program_of,
+    reference_program_of,
+    stops,
+)
 from penstock.pipeline.functions.invoker import FunctionInvoker
-from penstock.pipeline.fused.end_watch import EndWatch
-from penstock.pipeline.fused.mark import Belonging, Owner
-from penstock.pipeline.fused.program import Program, plan_digest, program_of, reference_program_of, stops
-from penstock.pipeline.fused.source import BatchLimits, Planner
-from penstock.pipeline.fused.spans import REFERENCE_COST, Share
-from penstock.pipeline.fused.work import COUNTED, COUNTED_DDL, Work
 from penstock.pipeline.job.choice import why_unrepeatable
 from penstock.pipeline.job.options import MAX_OFFSETS_PER_TRIGGER, JobOptions
 from penstock.pipeline.job.survey import Clusters, Survey
@@ -88,7 +94,7 @@ def work_of(
     group: str,
     on_data_loss: str,
     owner: Owner | None = None,
-) -> Work:
+) -> WorkerSpec:
     """Give what the workers of a source are told; where a cluster has no transactions, none are promised.
 
     A progress topic that is needed and not there is made. Raises Refused if a topic on Pulsar has to
@@ -119,7 +125,7 @@ def work_of(
     if exactly_once or pulsar is not None:
         for server in only_written.values():
             require_progress_topic(clusters.client(server, source.connections[server]), server)
-    return Work(
+    return WorkerSpec(
         program=program,
         stage=stage,
         settings=first_settings,
@@ -194,7 +200,7 @@ def _require_deduplication(program: Program, found: Survey) -> None:
             require_deduplication(target.topic, known)
 
 
-def with_stage(work: Work, stage: Stage) -> Work:
+def with_stage(work: WorkerSpec, stage: Stage) -> WorkerSpec:
     """Return the work with a stage that knows more schemas; its routes and targets are the same."""
     return replace(work, stage=_with_receipts_in_place(stage))
 
@@ -249,7 +255,7 @@ def _have_transactions(source: Source, known: str, first: Cluster, reached: Mapp
     return True
 
 
-def with_progress(work: Work) -> Work:
+def with_progress(work: WorkerSpec) -> WorkerSpec:
     """Read the marks on other clusters once, so that tasks read only what comes behind them.
 
     Topics of Pulsar for marks are made if they are not there.
@@ -268,9 +274,9 @@ def with_progress(work: Work) -> Work:
     return replace(work, seen=found)
 
 
-def _with_pulsar_progress(work: Work, progress: PulsarProgress) -> Work:
+def _with_pulsar_progress(work: WorkerSpec, progress: PulsarProgress) -> WorkerSpec:
     # The client of Pulsar loads kernels, which a driver without Pulsar does not need.
-    from penstock.pipeline.delivery.pulsar_progress import locate, read_marks, require_topics
+    from penstock.pipeline.delivery.pulsar.progress import locate, read_marks, require_topics
 
     assert work.pulsar is not None
     key, partitions = work.progress_key, max(work.pulsar.partitions, 1)
@@ -294,7 +300,7 @@ def _require_room_for_markers(program: Program) -> None:
             )
 
 
-def why_whole(source: Source, work: Work) -> str | None:
+def why_whole(source: Source, work: WorkerSpec) -> str | None:
     """Say why no partition of a source may be cut between tasks; None if it may."""
     if work.exactly_once:
         return "exactly once, a partition has one transaction at a time; --at-least-once has none"
@@ -306,7 +312,7 @@ def why_whole(source: Source, work: Work) -> str | None:
 
 def planner_of(
     spark: SparkSession,
-    work: Work,
+    work: WorkerSpec,
     settings: JobOptions,
     begin: Offsets,
     *,
@@ -351,7 +357,7 @@ def _slots(spark: SparkSession) -> Callable[[], int]:
     return lambda: max(context.defaultParallelism, allowed)
 
 
-def with_slot_deadline(spark: SparkSession, work: Work) -> Work:
+def with_slot_deadline(spark: SparkSession, work: WorkerSpec) -> WorkerSpec:
     """Return what tasks are told, with how long they wait for a broker that is away.
 
     A slot of a cluster is not only ours: a task gives it back, and the planner waits. On this machine each
@@ -364,11 +370,11 @@ def with_slot_deadline(spark: SparkSession, work: Work) -> Work:
 
 
 def counted(
-    spark: SparkSession, work: Work, planner: OffsetPlanner, *, name: str, title: str
+    spark: SparkSession, work: WorkerSpec, planner: OffsetPlanner, *, name: str, title: str
 ) -> DataStreamWriter:
     """Give the query whose rows are counts, observed under the name; nothing is left for a sink to write.
 
-    The shares of the planner are those of `fused.spans`. Jobs and stages of Spark are called `title`.
+    The shares of the planner are those of `offset_ranges`. Jobs and stages of Spark are called `title`.
     """
     from pyspark.sql import functions as F
 
@@ -383,7 +389,7 @@ def _counts(packed: bytes, share: Share) -> Iterator[pa.RecordBatch]:
     # Only in a task are kernels needed.
     import pyarrow as pa
 
-    from penstock.pipeline.fused.task import counted
+    from penstock.pipeline.delivery.task import counted
 
     arrays = [pa.array([count], pa.int64()) for count in counted(packed, share)]
     yield pa.RecordBatch.from_arrays(arrays, list(COUNTED))

@@ -17,7 +17,7 @@ from penstock.contract.schema import Schema
 from penstock.errors import MissingExtra, PenstockError, PipelineError, UsageError
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
-from penstock.pipeline.fused.work import Work
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from penstock.pipeline.job.survey import Clusters, SourceOffsets
 
 __all__ = ["Committer", "committer_of", "group_of"]
@@ -67,7 +67,7 @@ def _problem(name: str, schema: Schema | None) -> str | None:
 
 
 def committer_of(
-    source: Source, clusters: Clusters, work: Work | None, group: str | None
+    source: Source, clusters: Clusters, work: WorkerSpec | None, group: str | None
 ) -> Committer | None:
     """Return what shows the progress of a source; None if nobody asked for it.
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.brokers.kafka_offsets import Offsets
-from penstock.pipeline.fused.spans import Share, Span
-from penstock.pipeline.fused.work import Work
+from penstock.pipeline.delivery.offset_ranges import OffsetRange, Share
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.offsets import offsets_of
 from penstock.pipeline.spark.stream import Offset, OffsetPlanner
@@ -25,7 +25,7 @@ class OpenBatch:
     """A batch that was begun by another plan: where it ends, and the work that finishes it."""
 
     end: Offsets
-    work: Work
+    work: WorkerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,6 @@ class KeptBatches:
         self.planner.close()
 
 
-def _spans(share: object) -> tuple[Span, ...]:
+def _spans(share: object) -> tuple[OffsetRange, ...]:
     assert isinstance(share, Sequence)
     return tuple(share)

@@ -22,7 +22,7 @@ from typing import Any, Final
 from penstock.errors import CheckpointMismatch, PenstockError, PipelineError
 from penstock.pipeline.assembly import Source, sources_of
 from penstock.pipeline.compile import Pipeline, check_pipeline
-from penstock.pipeline.fused.work import Work
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.fingerprint import read_fingerprint
 
@@ -36,7 +36,7 @@ MAX_RECORD_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPlan:
-    """A pipeline as text, and the digest of what a source became by it (`fused.program.plan_digest`)."""
+    """A pipeline as text, and the digest of what a source became by it (`program.plan_digest`)."""
 
     digest: str
     pipeline: str
@@ -119,8 +119,8 @@ class Begun:
         return {"batch": self.batch, "plan": self.plan.as_data()}
 
     def work(
-        self, name: str, now: Pipeline, check: Callable[[Source, Pipeline], Work | None]
-    ) -> tuple[Work | None, str]:
+        self, name: str, now: Pipeline, check: Callable[[Source, Pipeline], WorkerSpec | None]
+    ) -> tuple[WorkerSpec | None, str]:
         """Return the work of the source `name` that finishes the batch, and what to say of it.
 
         None if the routes that began it are not to be had any more; raises CheckpointMismatch then if the
@@ -149,7 +149,7 @@ class Begun:
         )
 
 
-def kept_plan(source: Source, pipeline: Pipeline, work: Work) -> KeptPlan | None:
+def kept_plan(source: Source, pipeline: Pipeline, work: WorkerSpec) -> KeptPlan | None:
     """Return what is kept of the plan of a source; None where a second run needs it not, or would not help.
 
     It is needed where an interrupted batch may be written in part: on several clusters, or on Pulsar.

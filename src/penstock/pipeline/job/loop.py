@@ -27,14 +27,14 @@ from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.delivery.cluster_marks import lowest_marks
 from penstock.pipeline.delivery.kafka_sink import committed_marks
+from penstock.pipeline.delivery.loop import Loop, refuse_other_owner
+from penstock.pipeline.delivery.loop_run import ProgressReport
+from penstock.pipeline.delivery.partition_reader import load_kernels
+from penstock.pipeline.delivery.range_progress import Belonging, Owner, read_belonging
+from penstock.pipeline.delivery.same_topic import are_certainly_two
 from penstock.pipeline.delivery.source_cluster import SourceCluster
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from penstock.pipeline.functions.build import check_functions, close_functions
-from penstock.pipeline.fused.feed import load_kernels
-from penstock.pipeline.fused.loop import Loop, refuse_other_owner
-from penstock.pipeline.fused.loop_run import Beat
-from penstock.pipeline.fused.mark import Belonging, Owner, read_belonging
-from penstock.pipeline.fused.same_topic import are_certainly_two
-from penstock.pipeline.fused.work import Work
 from penstock.pipeline.job.choice import (
     LOOP,
     guarantee,
@@ -67,14 +67,14 @@ _TURN: Final = 0.0005
 class _Ready:
     """A source that may run."""
 
-    work: Work
+    work: WorkerSpec
     anew: bool
     """Whether the group's offsets belong to something else, and it was allowed to forget them."""
     position: Offsets
     """Where it begins."""
     is_empty: bool
     """Whether the topic held nothing when it was looked at."""
-    learnt: Callable[[UnknownSchemas], Work]
+    learnt: Callable[[UnknownSchemas], WorkerSpec]
     """Looks schemas up in the registry and gives the work that knows them; ClusterError if it cannot."""
 
 
@@ -135,7 +135,7 @@ class LoopJob(Job):
             self._note(note)
         begin = found.earliest if anew else {**found.earliest, **position}
 
-        def learnt(unknown: UnknownSchemas) -> Work:
+        def learnt(unknown: UnknownSchemas) -> WorkerSpec:
             if not schemas.learn(str(unknown)):
                 raise unknown
             stage = stage_of(source, self.pipeline, schemas)
@@ -151,7 +151,7 @@ class LoopJob(Job):
         group: str,
         policy: str,
         schemas: Schemas,
-    ) -> tuple[Work, Survey]:
+    ) -> tuple[WorkerSpec, Survey]:
         """Look at the clusters of a source, and return what its loop is told."""
         stage = stage_of(source, pipeline, schemas)
         check_functions(stage)
@@ -170,7 +170,7 @@ class LoopJob(Job):
         kept = kept_plan(source, pipeline, work)
         return work if kept is None else replace(work, kept_plan=kept.packed()), found
 
-    def _restored(self, name: str, now: Work, digest: str, packed: bytes) -> Work | None:
+    def _restored(self, name: str, now: WorkerSpec, digest: str, packed: bytes) -> WorkerSpec | None:
         """Make the work of the plan that left clusters at different marks; None if it is not to be had.
 
         It is called in the thread of a loop. Raises CheckpointMismatch instead of None if the pipeline
@@ -180,7 +180,7 @@ class LoopJob(Job):
         if kept is None or kept.digest != digest:
             return None
 
-        def check(source: Source, old: Pipeline) -> Work:
+        def check(source: Source, old: Pipeline) -> WorkerSpec:
             work, _ = self._work(source, old, Clusters(), now.group, now.on_data_loss, Schemas())
             return work
 
@@ -188,7 +188,9 @@ class LoopJob(Job):
         _log.warning("%s", said)
         return work
 
-    def _forgotten(self, source: Source, work: Work, marks: Mapping[int, GroupOffset]) -> Iterator[Change]:
+    def _forgotten(
+        self, source: Source, work: WorkerSpec, marks: Mapping[int, GroupOffset]
+    ) -> Iterator[Change]:
         """Say that marks in topics of Pulsar are gone: the subscription on the source only follows marks.
 
         Without them everything would be written again, under other names.
@@ -264,10 +266,10 @@ class LoopJob(Job):
 
         return Thread(target=run, name=f"penstock-{name}", daemon=True)
 
-    def _teller(self, name: str) -> Callable[[Beat], None]:
+    def _teller(self, name: str) -> Callable[[ProgressReport], None]:
         numbers = iter(range(1_000_000_000))
 
-        def tell(beat: Beat) -> None:
+        def tell(beat: ProgressReport) -> None:
             self._told.put(
                 Progress(
                     source=name,
@@ -291,7 +293,7 @@ def _group(source: Source, pipeline: Pipeline) -> str:
     return ".".join(filter(None, ("penstock", title, pipeline.name, source.name)))
 
 
-def _marks(work: Work) -> tuple[Work, Mapping[int, GroupOffset]]:
+def _marks(work: WorkerSpec) -> tuple[WorkerSpec, Mapping[int, GroupOffset]]:
     """Read where a source goes on; the work that is given back knows what was read on other clusters.
 
     A loop that was killed may have left a transaction open, which ends when this one begins.

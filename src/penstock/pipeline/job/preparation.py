@@ -11,8 +11,8 @@ from penstock.brokers.kafka_offsets import Offsets
 from penstock.errors import CheckpointMismatch, ClusterError, JobFailed, UsageError
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from penstock.pipeline.functions.build import check_functions
-from penstock.pipeline.fused.work import Work
 from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.choice import (
     SPARK,
@@ -69,7 +69,7 @@ class Checked:
     survey: Survey
     on_data_loss: str
     group: str | None
-    work: Work
+    work: WorkerSpec
     """What the workers are told, without the name of the marks."""
     notes: tuple[str, ...]
 
@@ -92,7 +92,7 @@ class Prepared:
     on_data_loss: str
     query: Query
     """The name of the marks, and where they began; it stays with the checkpoint, whoever uses it."""
-    work: Work
+    work: WorkerSpec
     """What the workers are told."""
     group: str | None = None
     position: Offsets = field(default_factory=dict)
@@ -225,7 +225,7 @@ def _prepare(
     open_batch = None
     if begun is not None:
 
-        def checked(source: Source, old: Pipeline) -> Work:
+        def checked(source: Source, old: Pipeline) -> WorkerSpec:
             return _check(source, old, settings, clusters).work
 
         begun_work, said = begun.work(source.name, pipeline, checked)
@@ -317,7 +317,7 @@ def _older_than_marks(
     )
 
 
-def _named(work: Work, group: str | None, query: Query) -> Work:
+def _named(work: WorkerSpec, group: str | None, query: Query) -> WorkerSpec:
     """Give the work with the name of its marks; a source on Pulsar has a subscription, by default of it."""
     pulsar = None if work.pulsar is None else replace(work.pulsar, subscription=group or query.name)
     return replace(work, group=query.name, run=query.name, pulsar=pulsar)
@@ -343,12 +343,12 @@ def _position(each: Checked, checkpoint: Checkpoint, query: Query, clusters: Clu
     return {part: max(at, marks.get(part, 0)) for part, at in (position or query.begin).items()}
 
 
-def is_indexed(work: Work) -> bool:
+def is_indexed(work: WorkerSpec) -> bool:
     """Return whether what is read has positions that ids of records can be made of; Kafka's offsets are."""
     return work.pulsar is None or work.pulsar.is_indexed
 
 
-def promised(source: Source, work: Work, settings: JobOptions) -> Iterator[str]:
+def promised(source: Source, work: WorkerSpec, settings: JobOptions) -> Iterator[str]:
     """Return notes on what is promised less than was asked for, and on options without a meaning here."""
     if settings.exactly_once and not work.exactly_once:
         yield f"{source.name}: at least once, because {' or '.join(source.written)} has no transactions"
@@ -404,7 +404,7 @@ def _fingerprint(
     return replace(taken, plan=dict(plan), begun=dict(begun))
 
 
-def _refuse_downgrade(source: Source, settings: JobOptions, checkpoint: Checkpoint, work: Work) -> None:
+def _refuse_downgrade(source: Source, settings: JobOptions, checkpoint: Checkpoint, work: WorkerSpec) -> None:
     """Refuse to go on at least once where it was exactly once, unless that was asked for.
 
     An edited route can cost the promise; nobody who edits it thinks of delivery.

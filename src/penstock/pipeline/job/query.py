@@ -9,8 +9,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.pipeline.assembly import Source
-from penstock.pipeline.fused.end_watch import EndWatches
-from penstock.pipeline.fused.source import Planner
+from penstock.pipeline.delivery.end_watch import EndWatches
+from penstock.pipeline.delivery.range_planner import Planner
 from penstock.pipeline.job.fused import counted, planner_of, why_whole
 from penstock.pipeline.job.kept_batches import KeptBatches
 from penstock.pipeline.job.options import JobOptions

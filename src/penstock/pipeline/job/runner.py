@@ -25,9 +25,9 @@ from penstock.errors import (
 )
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
+from penstock.pipeline.delivery.end_watch import EndWatches
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from penstock.pipeline.document import FORMER_ENGINES
-from penstock.pipeline.fused.end_watch import EndWatches
-from penstock.pipeline.fused.work import Work
 from penstock.pipeline.job.choice import SPARK, evaluator_of
 from penstock.pipeline.job.executors import ExecutorWatch
 from penstock.pipeline.job.failure import (
@@ -235,7 +235,7 @@ class Job:
                 self._note(note)
             self._count_lost(name, each.lost)
 
-    def _show_progress(self, name: str, source: Source, work: Work | None, group: str | None) -> None:
+    def _show_progress(self, name: str, source: Source, work: WorkerSpec | None, group: str | None) -> None:
         committer = committer_of(source, self._clusters, work, group)
         if committer is not None:
             self._committers[name] = committer

@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.pipeline.counters import COUNTERS
+from penstock.pipeline.delivery.offset_ranges import OffsetRange
+from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from penstock.pipeline.frames.conditions import with_conditions
 from penstock.pipeline.frames.decode import RECORD_DDL
-from penstock.pipeline.fused.spans import Span
-from penstock.pipeline.fused.work import Work
 from penstock.pipeline.job.fused import with_slot_deadline
 from penstock.pipeline.job.options import JobOptions
 from penstock.pipeline.job.preparation import Prepared
@@ -38,7 +38,7 @@ _RECORD_DDL: Final = ", ".join(f"{name} {RECORD_DDL[name]}" for name in INPUT)
 def answered_by_spark(
     spark: SparkSession,
     prepared: Prepared,
-    work: Work,
+    work: WorkerSpec,
     settings: JobOptions,
     *,
     planner: OffsetPlanner | None = None,
@@ -75,7 +75,7 @@ def _kafka_records(spark: SparkSession, prepared: Prepared, settings: JobOptions
     return records.withColumn("timestamp", F.unix_millis("timestamp")).select(*INPUT)
 
 
-def _pulsar_records(packed: bytes, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+def _pulsar_records(packed: bytes, spans: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
     # Only in a task are kernels needed.
     from penstock.pipeline.delivery.spark_source import read_ranges
 

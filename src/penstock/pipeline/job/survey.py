@@ -15,8 +15,8 @@ from penstock.contract.credentials import Client, Connection, options, reveal
 from penstock.errors import ClusterError, PipelineError, Unreachable
 from penstock.pipeline.assembly import Source
 from penstock.pipeline.compile import Pipeline
-from penstock.pipeline.delivery.pulsar_settings import PulsarSettings
-from penstock.pipeline.delivery.pulsar_targets import PulsarTopic, inspect_topics
+from penstock.pipeline.delivery.pulsar.settings import PulsarSettings
+from penstock.pipeline.delivery.pulsar.targets import PulsarTopic, inspect_topics
 from penstock.pipeline.functions.invoker import FunctionInvoker
 from penstock.pipeline.job.fingerprint import Change, beyond
 from penstock.pipeline.ports import Invoker, Target
@@ -24,7 +24,7 @@ from penstock.pipeline.pulsar import PULSAR
 from penstock.pipeline.stage import Stage
 
 if TYPE_CHECKING:
-    from penstock.pipeline.delivery.pulsar_offsets import PulsarOffsets
+    from penstock.pipeline.delivery.pulsar.offsets import PulsarOffsets
 
 __all__ = ["Clusters", "SourceOffsets", "Survey", "beyond_end", "creation", "has_topics", "settled", "survey"]
 
@@ -77,8 +77,8 @@ class Clusters:
         """Return the client of a Pulsar; any thread may use it."""
         if server not in self._pulsars:
             # It loads kernels, which only jobs with a source on Pulsar need.
-            from penstock.pipeline.delivery.pulsar_cluster import PulsarSettings
-            from penstock.pipeline.delivery.pulsar_offsets import PulsarOffsets
+            from penstock.pipeline.delivery.pulsar.cluster import PulsarSettings
+            from penstock.pipeline.delivery.pulsar.offsets import PulsarOffsets
 
             self._pulsars[server] = PulsarOffsets(PulsarSettings.of(connection), stop=self._stop)
         return self._pulsars[server]
@@ -198,7 +198,7 @@ def _inspect_pulsar(
 ) -> Mapping[str, PulsarTopic]:
     """Look at topics on a Pulsar that is reached by its own protocol; all but the `others` must be there."""
     # It checks sums of entries with a kernel, which the driver loads only for this.
-    from penstock.pipeline.delivery.pulsar_cluster import PulsarCluster
+    from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster
 
     with PulsarCluster(PulsarSettings.of(connection)) as cluster:
         found = inspect_topics(cluster, {*topics, *others})

@@ -81,7 +81,7 @@ DEFAULTS: Final[Mapping[str, Default]] = {
     "spark.sql.shuffle.partitions": Default("4", "200 tasks of a small shuffle cost more than its data"),
     "spark.sql.execution.arrow.maxRecordsPerBatch": Default("20000", "larger batches cost less a record"),
     "spark.python.daemon.module": Default(
-        "penstock.pipeline.fused.daemon", "workers are forked with Arrow and the kernels loaded"
+        "penstock.pipeline.delivery.worker_daemon", "workers are forked with Arrow and the kernels loaded"
     ),
     "spark.ui.retainedJobs": Default("20", "Spark keeps jobs for its pages, also where none is served"),
     "spark.ui.retainedStages": Default("20", "the same"),

@@ -129,8 +129,6 @@ def make_package(pipeline: Pipeline, path: Path, config: Config | None = None) -
 def _kernels() -> dict[str, bytes]:
     """Give the kernels that workers use, compiled here if they are not yet, as members of the archive."""
     # Whoever imports these has loaded every kernel of a task.
-    import penstock.pipeline.fused.machine
-    import penstock.pipeline.fused.task  # noqa: F401
     from penstock.wire.kernels.archive import COMPILED, compiled
     from penstock.wire.kernels.jit import kernels
 

@@ -17,13 +17,13 @@ from penstock.contract.selection import Selector
 from penstock.errors import JobFailed, UnknownSchemas, UnsupportedPlan
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
+from penstock.pipeline.evaluators.kernel.batch_builder import Output, numbered, record_bytes
+from penstock.pipeline.evaluators.kernel.program import plan_digest, program_of, reference_program_of
 from penstock.pipeline.evaluators.reference import batch_router
 from penstock.pipeline.evaluators.reference.batch_router import Bounds, ReferenceBatchRouter, _BatchBuilder
 from penstock.pipeline.functions.invoker import FunctionInvoker
 from penstock.pipeline.functions.process import Settings
 from penstock.pipeline.functions.receipts import Receipts
-from penstock.pipeline.fused.outbox import Output, numbered, record_bytes
-from penstock.pipeline.fused.program import plan_digest, program_of, reference_program_of
 from penstock.pipeline.kafka_reader import KafkaReader
 from penstock.pipeline.plan.route import Expiry, RoutePlan
 from penstock.pipeline.plan.sql import parse_sql

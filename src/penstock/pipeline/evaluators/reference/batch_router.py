@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from penstock.pipeline.counters import COUNTERS
-from penstock.pipeline.evaluators.reference.router import ReferenceRouter
-from penstock.pipeline.functions.invoker import FunctionInvoker
-from penstock.pipeline.fused.bodies import HELD, INFLATED, Body, bodies_of
-from penstock.pipeline.fused.outbox import (
+from penstock.pipeline.evaluators.kernel.batch_builder import (
     BATCH_BYTES,
     RECORD_HEAD,
     GrowingIds,
@@ -35,6 +32,9 @@ from penstock.pipeline.fused.outbox import (
     sequence_id,
     varint,
 )
+from penstock.pipeline.evaluators.kernel.record_body import HELD, INFLATED, Body, bodies_of
+from penstock.pipeline.evaluators.reference.router import ReferenceRouter
+from penstock.pipeline.functions.invoker import FunctionInvoker
 from penstock.pipeline.size import BATCH
 from penstock.record import KafkaRecord
 from penstock.wire.buffer import Buffer, as_array
@@ -42,7 +42,7 @@ from penstock.wire.kafka.batch_body import BatchBody
 from penstock.wire.kernels.hashing import partition_of
 
 if TYPE_CHECKING:
-    from penstock.pipeline.fused.program import Program
+    from penstock.pipeline.evaluators.kernel.program import Program
     from penstock.pipeline.stage import Stage
     from penstock.wire.kernels import IntArray
 
