@@ -18,7 +18,7 @@ from pulsar_transactions import ABORT, COMMIT, UNKNOWN_MARKER, Transactions
 
 from penstock.brokers.kafka_raw.fetcher import Wanted
 from penstock.embedded.pulsar import Pulsar
-from penstock.errors import OffsetOutOfRange, PenstockError, PulsarRefused, Unreachable
+from penstock.errors import JobFailed, OffsetOutOfRange, PenstockError, PulsarRefused, Unreachable
 from penstock.mapping import Reason, body_to_entry
 from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster
 from penstock.pipeline.delivery.pulsar.log import PulsarLog, PulsarPosition
@@ -294,7 +294,7 @@ def test_a_topic_that_was_deleted_stays_deleted(
         while reader.position.index < 1:
             reader.poll(5)
         cluster.call(cluster.admin.delete_topic(topic, partitioned=False, force=True))
-        with pytest.raises(PulsarRefused, match="topic not found"):
+        with pytest.raises(JobFailed, match="the topic was deleted"):
             for _ in range(30):
                 reader.poll(1)
         with pytest.raises(PulsarRefused, match="topic not found"):
