@@ -1,6 +1,6 @@
 """How long a start reads the progress topic: marks of other sources that nobody needs any more.
 
-    .venv/bin/python bench/progress.py --marks 10000
+    .venv/bin/python bench/progress.py
 
 Each mark is a transaction of its own, as tasks write them; nothing is compacted yet. Cold is a client that
 has seen nothing, warm one that goes on where it was, as a task does that has the position of its driver.
@@ -8,7 +8,6 @@ has seen nothing, warm one that goes on where it was, as a task does that has th
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 
@@ -22,7 +21,9 @@ from penstock.pipeline.delivery.progress_reader import read_progress
 from penstock.pipeline.delivery.progress_topic import require_progress_topic
 from penstock.pipeline.evaluators.kernel.batch_builder import numbered, record_bytes
 from penstock.wire.kafka.batch_body import BatchBody
+from table import Report
 
+MOST_SECONDS = 1.0
 TEXT = '{"start":0,"counts":{"n_in":1000,"n_out":900,"n_unmatched":100},"plan":"0123456789ab"}'
 
 
@@ -44,24 +45,26 @@ def seconds(cluster: Cluster, key: ProgressKey, seen: Snapshot) -> tuple[float, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--marks", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+    report = Report.from_arguments("A start that reads stale marks", ("client", "seconds"))
+    marks, rounds = (2_000, 3) if report.quick else (10_000, 5)
     key = ProgressKey("own", "c" * 22, "orders", "t" * 22)
+    taken: dict[str, list[float]] = {"cold": [], "warm": []}
     with Kafka() as kafka:
         require_progress_topic(KafkaOffsets(kafka.client_options()), "kafka")
         settings = Settings.of({"bootstrap.servers": kafka.bootstrap})
         with Cluster(settings) as cluster:
-            fill(cluster, options.marks)
-            cold, warm = [], []
-            for _ in range(options.rounds):
+            fill(cluster, marks)
+            for _ in range(rounds):
                 with Cluster(settings) as fresh:
                     took, seen = seconds(fresh, key, Snapshot())
-                    cold.append(took)
-                    warm.append(seconds(fresh, key, seen)[0])
-    cold_seconds, warm_seconds = statistics.median(cold), statistics.median(warm)
-    print(f"{options.marks} stale marks: cold {cold_seconds:.3f} s, warm {warm_seconds:.3f} s")
+                    taken["cold"].append(took)
+                    taken["warm"].append(seconds(fresh, key, seen)[0])
+    for name, values in taken.items():
+        middle = statistics.median(values)
+        report.row(name, f"{middle:.3f}")
+        report.figure(f"{name}, {marks} marks, s", middle)
+        report.goal(f"{name}, {marks} marks, s", middle, MOST_SECONDS, at_least=False)
+    report.finish()
 
 
 if __name__ == "__main__":

@@ -114,3 +114,11 @@ def test_no_file_names(what: str) -> None:
             if FORBIDDEN[what].search(line)
         ]
     assert found == []
+
+
+def test_the_kafka_source_of_spark_serves_only_sql_conditions_and_dataframes() -> None:
+    users = {named(path) for path in SOURCES if 'format("kafka")' in path.read_text(encoding="utf-8")}
+    assert users == {"src/penstock/pipeline/frames/topics.py", "src/penstock/pipeline/job/sources.py"}
+    source = "penstock.pipeline.job.sources"
+    importers = {named(path) for path in SOURCES if source in path.read_text(encoding="utf-8")}
+    assert importers == {"src/penstock/pipeline/job/sql.py"}

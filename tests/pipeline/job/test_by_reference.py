@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from penstock.embedded.kafka import Kafka
 from penstock.events import CloudEvent
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.deadletter import read_dead_letter
@@ -97,7 +98,10 @@ def test_a_function_that_raises_drops_and_answers_is_counted_exactly(project: Ma
 def test_a_function_that_takes_longer_than_a_transaction_goes_on_and_writes_once(
     project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker aborts a transaction of two seconds; a call takes three."""
+    """A broker aborts a transaction of two seconds; a call takes three.
+
+    A broker looks for such transactions every ten seconds, unless it is told to look more often.
+    """
     monkeypatch.setattr(sink, "TRANSACTION_SECONDS", 2.0)
     bounds = Bounds(flush_records=10, step_records=5)
     monkeypatch.setattr(
@@ -105,10 +109,12 @@ def test_a_function_that_takes_longer_than_a_transaction_goes_on_and_writes_once
         "ReferenceBatchRouter",
         lambda *given, **more: ReferenceBatchRouter(*given, bounds=bounds, **more),
     )
-    shop = shop_with(project, {"apply": {"function": "work:work", "batch": 5}})
-    shop.produce(event(n, "sleep" if n in (3, 12) else "keep") for n in range(30))
-    counts = shop.run(None, engine="loop").counts
-    assert ids(shop.read("out")) == [f"e-{n}" for n in range(30)]
+    with Kafka(settings={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}) as kafka:
+        route = {"apply": {"function": "work:work", "batch": 5}}
+        shop = shop_with(project, route, servers={"kafka": kafka})
+        shop.produce(event(n, "sleep" if n in (3, 12) else "keep") for n in range(30))
+        counts = shop.run(None, engine="loop").counts
+        assert ids(shop.read("out")) == [f"e-{n}" for n in range(30)]
     assert (counts["n_in"], counts["n_out"], counts["n_dead"]) == (30, 30, 0)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -258,3 +262,34 @@ def test_a_shadow_finds_no_difference(project: Make) -> None:
     counts = shop.run(None, engine="loop", shadow=1).counts
     assert (counts["n_in"], counts["n_out"], counts["n_different"]) == (50, 47, 0)
     assert counts["n_shadow"] == 50 - counts["n_slow"] > 0
+
+
+WITHOUT_JAVA = """
+import psutil, sys
+from penstock.cli.app import main
+try:
+    main(["run", "--engine", "loop", "--once"])
+finally:
+    print([name for name in ("pyspark", "py4j") if name in sys.modules])
+    print([child.name() for child in psutil.Process().children(recursive=True)])
+"""
+
+
+def test_a_loop_needs_neither_java_nor_spark(project: Make, tmp_path: Path) -> None:
+    shop = project().create().write()
+    shop.produce(record(number) for number in range(10))
+    for name in ("pyspark", "py4j"):  # what a Python without Spark has
+        (tmp_path / "none" / name).mkdir(parents=True)
+        (tmp_path / "none" / name / "__init__.py").write_text("raise ImportError(__name__)", encoding="utf-8")
+    kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JAVA],
+        cwd=shop.folder,
+        env={**kept, "PATH": "", "PYTHONPATH": str(tmp_path / "none")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["[]", "[]"]
+    assert ids(shop.read("out")) == [f"e-{number}" for number in range(10)]
