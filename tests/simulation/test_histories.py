@@ -14,6 +14,7 @@ from simulator.committing import committing
 from simulator.cursors import moving_cursors
 from simulator.fusing_loops import (
     run_edited_loops,
+    run_edited_loops_to_pulsar,
     run_loops,
     run_loops_by_the_clock,
     run_loops_on_clusters,
@@ -46,7 +47,8 @@ KINDS: Final[dict[str, tuple[Run, int]]] = {
     "rows-on-clusters": (run_row_tasks_on_clusters, 60),
     "rows-to-pulsar": (run_row_tasks_to_pulsar, 36),
     "rows-within-pulsar": (run_row_tasks_within_pulsar, 60),
-    "edited-loops": (run_edited_loops, 36),
+    "edited-loops": (run_edited_loops, 108),
+    "edited-loops-to-pulsar": (run_edited_loops_to_pulsar, 60),
     "loops-by-the-clock": (run_loops_by_the_clock, 36),
     "ranges-by-the-clock": (run_range_tasks_by_the_clock, 36),
     "loops-to-pulsar": (run_loops_to_pulsar, 24),

@@ -9,7 +9,8 @@ from typing import cast
 
 from penstock.errors import JobFailed
 from penstock.pipeline.delivery.loop import Loop
-from simulator.kafka_clusters import ClustersHistory, EditsHistory, MomentsHistory
+from simulator.edits import EditsHistory, PulsarEditsHistory
+from simulator.kafka_clusters import ClustersHistory, MomentsHistory
 from simulator.kafka_world import KafkaHistory, Script, run_kafka_history
 from simulator.pulsar_clusters import PulsarFanOutHistory, PulsarHistory
 from simulator.threads import Flag, Program
@@ -17,6 +18,7 @@ from simulator.troubles import Troubles
 
 __all__ = [
     "run_edited_loops",
+    "run_edited_loops_to_pulsar",
     "run_loops",
     "run_loops_by_the_clock",
     "run_loops_on_clusters",
@@ -165,6 +167,11 @@ def run_loops_by_the_clock(seed: int) -> KafkaHistory:
 def run_edited_loops(seed: int) -> KafkaHistory:
     """Run the history of a seed whose routes are edited between two starts, to several clusters."""
     return run_kafka_history(_loops, seed, EditsHistory)
+
+
+def run_edited_loops_to_pulsar(seed: int) -> KafkaHistory:
+    """Run the history of a seed whose routes are edited between two starts, with output on Pulsar."""
+    return run_kafka_history(_loops, seed, PulsarEditsHistory)
 
 
 def run_loops_to_pulsar(seed: int) -> KafkaHistory:

@@ -27,7 +27,7 @@ from simulator.kafka_log import PartitionLog
 from simulator.kafka_transactions import Place, Transaction
 from simulator.kafka_world import GROUP, IN, OUT, KafkaHistory, Name, settings_of, stage_of, written_by
 
-__all__ = ["ClustersHistory", "EditsHistory", "Layout", "MomentsHistory"]
+__all__ = ["LAYOUTS", "ClustersHistory", "Layout", "MomentsHistory"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Layout:
         return sorted({*self.outputs, self.dead} - {self.pulsar})
 
 
-_LAYOUTS: Final = (
+LAYOUTS: Final = (
     Layout((1,), 1),
     Layout((1,), 0),
     Layout((0, 1), 0),
@@ -62,7 +62,7 @@ def _program(layout: Layout) -> tuple[Stage, Program]:
     return stage, program_of(stage)
 
 
-_PROGRAMS: Final = {layout: _program(layout) for layout in _LAYOUTS}
+_PROGRAMS: Final = {layout: _program(layout) for layout in LAYOUTS}
 
 
 class ClustersHistory(KafkaHistory):
@@ -255,7 +255,7 @@ def _by_the_clock(layout: Layout) -> tuple[Stage, Program]:
 class MomentsHistory(ClustersHistory):
     """One seed, with routes that read `now()`: exactly once, a record is on one cluster and on no other."""
 
-    programs: ClassVar = {layout: _by_the_clock(layout) for layout in _LAYOUTS if len(layout.outputs) > 1}
+    programs: ClassVar = {layout: _by_the_clock(layout) for layout in LAYOUTS if len(layout.outputs) > 1}
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -294,54 +294,6 @@ class MomentsHistory(ClustersHistory):
         self.check(not missing, f"{missing} are on no cluster")
         twice = sorted(name for name, count in seen.items() if count > 1)
         self.check(not self.exactly_once or not twice, f"{twice} are there twice")
-
-
-class EditsHistory(ClustersHistory):
-    """One seed, with a pipeline that is edited between two starts of its loops.
-
-    The editions send each record to the same clusters and are different programs; what one of them has begun
-    is finished by it, so that each record is on each cluster once all the same.
-    """
-
-    programs: ClassVar = {layout: _PROGRAMS[layout] for layout in _LAYOUTS if len(layout.outputs) > 1}
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self._edits = random.Random(f"edits of {seed}")
-
-    def work(self, name: str) -> WorkerSpec:
-        """Give what a program is told, by the edition of now."""
-        edition = self._edits.randrange(len(_EDITIONS[self.layout]))
-        self.note(name, f"has edition {edition}")
-        return self._edited(super().work(name), edition)
-
-    def _edited(self, work: WorkerSpec, edition: int) -> WorkerSpec:
-        stage, program = _EDITIONS[self.layout][edition]
-        return replace(
-            work, stage=stage, program=program, plan=plan_digest(program), kept_plan=b"%d" % edition
-        )
-
-    def restore(self, digest: str, kept: bytes) -> WorkerSpec | None:
-        """Give the work of an edition."""
-        found = self._edited(super().work("restored"), int(kept))
-        return found if found.plan == digest else None
-
-
-def _edition(layout: Layout, number: int) -> tuple[Stage, Program]:
-    """Make a program that is another one with each number, and sends everything to all outputs."""
-    dead = Target(topic="dead", sink=layout.dead)
-    route = StageRoute(
-        plan=RoutePlan(name="all", where=parse_sql(f"type = 'a' AND id <> 'edition {number}'")),
-        targets=tuple(Target(topic=OUT, sink=sink) for sink in layout.outputs),
-        dead=dead,
-    )
-    stage = Stage(pipeline="p", routes=(route,), dead=dead, unknown=(dead,))
-    return stage, program_of(stage)
-
-
-_EDITIONS: Final = {
-    layout: tuple(_edition(layout, number) for number in range(3)) for layout in EditsHistory.programs
-}
 
 
 def _marks(batches: Iterable[RecordBatch]) -> dict[int, int]:

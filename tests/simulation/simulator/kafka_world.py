@@ -207,7 +207,7 @@ class KafkaHistory:
         with self.kafka.links.installed(*(each.links for each in self.kafkas[1:])):
             yield
 
-    def restore(self, digest: str, kept: bytes) -> WorkerSpec | None:
+    def restore(self, digest: str, kept: Iterable[bytes]) -> WorkerSpec | None:
         """Give the work of an earlier plan to a loop that asks for it."""
         return None
 

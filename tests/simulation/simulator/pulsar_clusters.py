@@ -39,7 +39,9 @@ from simulator.threads import Program
 from simulator.world_loop import WorldLoop
 
 __all__ = [
+    "FAN_OUT",
     "PULSAR",
+    "TO_PULSAR",
     "WITHIN_PULSAR",
     "PulsarFanOutHistory",
     "PulsarFanOutTasksHistory",
@@ -82,8 +84,8 @@ def _program(layout: Layout, copies: int) -> tuple[Stage, Compiled]:
     return stage, program_of(stage)
 
 
-_TO_PULSAR: Final = (Layout((PULSAR,), 0, PULSAR), Layout((PULSAR,), PULSAR, PULSAR))
-_FAN_OUT: Final = (
+TO_PULSAR: Final = (Layout((PULSAR,), 0, PULSAR), Layout((PULSAR,), PULSAR, PULSAR))
+FAN_OUT: Final = (
     Layout((0, PULSAR), 0, PULSAR),
     Layout((0, PULSAR), PULSAR, PULSAR),
     Layout((1, PULSAR), 0, PULSAR),
@@ -91,19 +93,21 @@ _FAN_OUT: Final = (
     Layout((1, PULSAR), PULSAR, PULSAR),
 )
 _COPIES: Final = (1, 2)
-_EVERY: Final = {(each, n): _program(each, n) for each in (*_TO_PULSAR, *_FAN_OUT) for n in _COPIES}
-WITHIN_PULSAR: Final = {_TO_PULSAR[1]: _EVERY[_TO_PULSAR[1], 1]}
+_EVERY: Final = {(each, n): _program(each, n) for each in (*TO_PULSAR, *FAN_OUT) for n in _COPIES}
+WITHIN_PULSAR: Final = {TO_PULSAR[1]: _EVERY[TO_PULSAR[1], 1]}
 """The program of the layout that has everything on Pulsar."""
 
 
 class PulsarHistory(ClustersHistory):
     """One seed with all output on Pulsar."""
 
-    programs: ClassVar = {layout: _EVERY[layout, 1] for layout in _TO_PULSAR}
+    programs: ClassVar = {layout: _EVERY[layout, 1] for layout in TO_PULSAR}
     quiet = 180.0
     """Who comes back from a slow function waits for its name, and is shut out when it commits."""
     patience = 900.0
     """An entry is given up after two minutes, a name after half of one."""
+    has_copies = True
+    """Whether some of the programs write each record twice."""
     run = ""
     """The id that a checkpoint keeps; a loop keeps one with its marks."""
 
@@ -119,7 +123,7 @@ class PulsarHistory(ClustersHistory):
         self.exactly_once = self.exactly_once or chance.random() < 0.6
         if self.refusing == PULSAR and chance.random() < 0.3:
             self.refused_share = 0.3
-        self.copies = chance.choice((1, 1, 2))
+        self.copies = chance.choice((1, 1, 2)) if self.has_copies else 1
         if self.copies > 1:
             self.refused_share = 0.0
             self.stage, self.program = _EVERY[self.layout, self.copies]
@@ -351,7 +355,7 @@ class PulsarTasksHistory(PulsarHistory):
 class PulsarFanOutHistory(PulsarHistory):
     """One seed with output on Kafka and on Pulsar."""
 
-    programs: ClassVar = {layout: _EVERY[layout, 1] for layout in _FAN_OUT}
+    programs: ClassVar = {layout: _EVERY[layout, 1] for layout in FAN_OUT}
 
 
 class PulsarFanOutTasksHistory(PulsarFanOutHistory):

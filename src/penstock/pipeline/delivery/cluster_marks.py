@@ -16,6 +16,8 @@ from penstock.pipeline.delivery.range_clock import read_moment
 __all__ = [
     "SOURCE_SINK",
     "Marks",
+    "begun_member",
+    "earlier_plan",
     "lowest_marks",
     "moment_of",
     "offsets_by_sink",
@@ -31,10 +33,10 @@ Marks = Mapping[int, Mapping[int, GroupOffset]]
 """By sink and partition."""
 
 
-def _plan_of(text: str) -> str | None:
+def _plan_of(text: str, member: str = "plan") -> str | None:
     """Read the digest that a mark was written with; None if it has none."""
     try:
-        found: Any = json.loads(text).get("plan")
+        found: Any = json.loads(text).get(member)
     except (ValueError, AttributeError, RecursionError):
         return None
     return found if isinstance(found, str) else None
@@ -44,6 +46,45 @@ def plan_of(marks: Iterable[GroupOffset]) -> str | None:
     """Return the digest that all of some marks were written with; None if they have none, or several."""
     found = {_plan_of(mark.metadata) for mark in marks}
     return found.pop() if len(found) == 1 else None
+
+
+def begun_member(digest: str) -> str:
+    """Return the member of a mark that says which plan may have written to Pulsar what is behind the mark.
+
+    A loop writes it with all of its marks but the last: a loop that comes to its end leaves nothing open.
+    """
+    return f',"begun":"{digest}"'
+
+
+def earlier_plan(found: Marks, sinks: Collection[int], now: str | None) -> str | None:
+    """Return the digest of the plan that has begun what these marks leave open; None if it is that of `now`.
+
+    `sinks` are those that are written and have marks. Open is what lies between marks that differ, and what
+    is behind marks that say so. Marks below the group's are of clusters that were not written for a while.
+
+    >>> marks = {0: {0: GroupOffset(9, '{"begun":"a"}')}, 1: {0: GroupOffset(5, '{"begun":"b"}')}}
+    >>> earlier_plan(marks, (), "a"), earlier_plan(marks, (), "c")
+    (None, 'a')
+    >>> earlier_plan({0: {}, 1: {0: GroupOffset(9, '{"plan":"a"}')}, 2: {0: GroupOffset(7)}}, (1, 2), "c")
+    'a'
+    """
+    parts = {part for marks in found.values() for part in marks}
+    ahead = [
+        mark
+        for part in parts
+        for each in [offsets_by_sink(part, 0, found, sinks)]
+        for sink in sinks
+        if (mark := found[sink].get(part)) is not None and mark.offset > min(each.values())
+    ]
+    floors = {part: mark.offset for part, mark in found[SOURCE_SINK].items()}
+    begun = {
+        _plan_of(mark.metadata, "begun")
+        for marks in found.values()
+        for part, mark in marks.items()
+        if mark.offset >= floors.get(part, 0)
+    }
+    # One run has written all of them: it begins with marks of its own everywhere.
+    return min({plan_of(ahead), *begun} - {None, now}, key=str, default=None)
 
 
 def same_plan(marks: Iterable[GroupOffset], digest: str | None) -> bool:

@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.kafka_raw.producer import Producer
@@ -77,6 +77,8 @@ __all__ = [
 ]
 
 _Result = TypeVar("_Result")
+_PLAN_OVERHEAD: Final = 1024
+"""Bytes of a batch with one record beside its value, the key with its names included."""
 
 
 def committed_marks(
@@ -194,19 +196,37 @@ class ProgressSink(TransactionalSink):
         # Groups of two clusters may have one name, so the cluster is part of the transactional id.
         super().__init__(work, cluster, name, group=f"{work.group}.{work.source_id}")
         self._key = work.progress_key
-        self._plan = work.kept_plan
+        self._plan = _plan_to_keep(work, cluster)
         """What the program was made of, until it is committed: with the first marks, before any output."""
 
     def commit(self, marks: Mapping[int, RangeProgress]) -> None:
         """Commit the marks with the output."""
         self._begin()
         if self._plan is not None:
-            self._producer.send(TOPIC, PARTITION, _body([(self._key.plan, self._plan)]))
+            self._producer.send(TOPIC, PARTITION, _plan_body(self._key, self._plan))
         if marks:
             self._producer.send(TOPIC, PARTITION, _body(_mark_rows(self._key, marks)))
         self._producer.commit()
         self._plan = None
         self._begun = False
+
+
+class SourceSink(TransactionalSink):
+    """The cluster that is read, where it alone has marks of a loop: it also keeps what the program is."""
+
+    def __init__(self, work: WorkerSpec, cluster: Cluster, name: str) -> None:
+        super().__init__(work, cluster, name)
+        self._key = work.progress_key
+        self._plan = None if work.outputs else _plan_to_keep(work, cluster)
+        """What the program was made of, until it is committed: with the first marks, before any output."""
+
+    def commit(self, marks: Mapping[int, RangeProgress]) -> None:
+        """Commit the marks with the output."""
+        self._begin()
+        if self._plan is not None:
+            self._producer.send(TOPIC, PARTITION, _plan_body(self._key, self._plan))
+        super().commit(marks)
+        self._plan = None
 
 
 class RepeatableProgress(IdempotentSink):
@@ -246,11 +266,25 @@ def _pulsar_marks(
 
     assert isinstance(cluster, PulsarSourceCluster)
     partitions = [int(name)] if name.isdecimal() else range(cluster.partitions_read())
-    return PulsarProgressSink(cluster.pulsar(progress.sink), progress, work.progress_key, partitions)
+    return PulsarProgressSink(
+        cluster.pulsar(progress.sink), progress, work.progress_key, partitions, plan=work.kept_plan
+    )
 
 
 def _mark_rows(key: ProgressKey, marks: Mapping[int, RangeProgress]) -> list[tuple[bytes, bytes]]:
     return [(key.of(part), mark_value(mark.offset, mark.text)) for part, mark in marks.items()]
+
+
+def _plan_to_keep(work: WorkerSpec, cluster: Cluster) -> bytes | None:
+    """Return what the program was made of, if the progress topic takes a record of that size."""
+    if work.kept_plan is None:
+        return None
+    limit = cluster.max_message_bytes(TOPIC)
+    return work.kept_plan if limit is None or len(work.kept_plan) + _PLAN_OVERHEAD <= limit else None
+
+
+def _plan_body(key: ProgressKey, plan: bytes) -> BatchBody:
+    return _body([(key.plan, plan)])
 
 
 def _body(records: Iterable[tuple[bytes, bytes]]) -> BatchBody:
@@ -291,7 +325,7 @@ class FanOut:
         self._group = GroupOffsets(cluster, work.group) if is_shown else None
         with ExitStack() as opened_so_far:
             for sink in order:
-                made = TransactionalSink if sink == SOURCE_SINK else ProgressSink
+                made = SourceSink if sink == SOURCE_SINK else ProgressSink
                 self._sinks[sink] = made(work, output_cluster(cluster, sink), name)
                 opened_so_far.callback(self._sinks[sink].close)
             if work.progress is not None:
@@ -400,6 +434,18 @@ class FanOut:
         self._cluster.fixed_partitions = partitions
         for partition, placement in self._placements.items():
             self._placements[partition] = replace(placement, partitions=partitions)
+
+    def stored_ends(self) -> dict[int, int]:
+        """Return, by partition that is read, the offset behind the last of which Pulsar has some output.
+
+        All producers that the program could have are opened for that, so nothing comes any more of who had
+        them before.
+        """
+        found: dict[int, int] = {}
+        for each in self._pulsar.values():
+            for part, end in each.stored_ends().items():
+                found[part] = max(end, found.get(part, 0))
+        return found
 
     @property
     def _pulsar_targets(self) -> list[Target]:

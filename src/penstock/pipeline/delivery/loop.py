@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from threading import Event
 from typing import Final
@@ -32,13 +32,14 @@ from penstock.errors import (
 )
 from penstock.pipeline.delivery.cluster_marks import (
     Marks,
+    earlier_plan,
     lowest_marks,
     moment_of,
     offsets_by_sink,
-    plan_of,
     same_plan,
 )
 from penstock.pipeline.delivery.kafka_sink import FanOut, committed_marks, opened
+from penstock.pipeline.delivery.kept_plans import kept_plans
 from penstock.pipeline.delivery.loop_run import LoopRun, ProgressReport
 from penstock.pipeline.delivery.partition_reader import PartitionReader
 from penstock.pipeline.delivery.range_clock import OpenRange, RangeClock, read_open_range
@@ -81,13 +82,13 @@ class Loop:
         take_over: bool = False,
         outage: OutageLog | None = None,
         learnt: Callable[[UnknownSchemas], WorkerSpec] | None = None,
-        restore: Callable[[str, bytes], WorkerSpec | None] | None = None,
+        restore: Callable[[str, Iterable[bytes]], WorkerSpec | None] | None = None,
     ) -> None:
         """`outage` is told whether the cluster answers.
 
         `learnt` gives the work that knows schemas which records have named; without it they end the loop.
-        `restore` makes the work of an earlier plan, of which it is given the digest and what was kept; None
-        if it is not to be had any more.
+        `restore` makes the work of an earlier plan, of which it is given the digest and what was kept of this
+        one or others; None if it is not to be had any more, and it may go on without.
         """
         self._restore = restore
         self._outage = outage or OutageLog(_log, f"the cluster of {work.topic}")
@@ -188,34 +189,22 @@ class Loop:
             ) from exc
 
     def _begun(self, cluster: Cluster) -> WorkerSpec | None:
-        """Return the work of the plan that left the clusters at different marks; None if it was this one.
+        """Return the work of the plan that left something open; None if that was this one, or nothing is.
 
-        None also if it is not to be had: then nothing is left out, and what lies between is written again.
-        It is looked for when nobody else can move the marks any more.
+        None also if it is not to be had: then nothing is left out, and what is open is written again. It is
+        looked for when nobody else can move the marks any more.
         """
         work = self._work
-        if self._restore is None or self._anew or not (work.outputs and work.exactly_once):
+        if self._restore is None or self._anew or not work.exactly_once:
             return None
-        assert isinstance(cluster, SourceCluster)
         found = self._committed(cluster, decided=None)
         # Pulsar clusters have no marks.
         sinks = sorted(found.keys() & {target.sink for target in work.program.targets})
-        leading = [
-            mark
-            for part in {part for sink in sinks for part in found[sink]}
-            for each in [offsets_by_sink(part, 0, found, sinks)]
-            for sink in sinks
-            if (mark := found[sink].get(part)) is not None and mark.offset > min(each.values())
-        ]
-        digest = plan_of(leading)
-        if digest is None or digest == work.plan:
-            return None
-        kept = (snapshot.plan for snapshot in cluster.seen.values() if snapshot.plan is not None)
-        restored = (self._restore(digest, plan) for plan in kept)
-        return next((each for each in restored if each is not None and each.plan == digest), None)
+        digest = earlier_plan(found, sinks, work.plan)
+        return None if digest is None else self._restore(digest, kept_plans(work, cluster))
 
     def _finish(self, begun: WorkerSpec) -> None:
-        """Bring all clusters to one mark, by the plan that left them at several."""
+        """Finish by the plan that began it what is stored in part: on some clusters, or on Pulsar."""
         _log.info("group %s: what was begun is finished by the routes that began it", self._work.group)
         other = Loop(begun, self._tell, stop=self._stop, take_over=self._take_over, outage=self._outage)
         other._run_id = self._run_id
@@ -259,7 +248,7 @@ class Loop:
             self._anew = False
             if isinstance(outlet, FanOut):
                 run.catch_up(outlet, ahead, moments)
-                run.finish_begun(begun)
+                run.finish_begun(begun, None if goes_on else outlet.stored_ends())
             run.until(self._is_over if goes_on else lambda feed, idle: True)
 
     def _start(

@@ -15,7 +15,7 @@ from penstock.errors import (
     KafkaRefused,
     RecordRefused,
 )
-from penstock.pipeline.delivery.cluster_marks import steps
+from penstock.pipeline.delivery.cluster_marks import begun_member, steps
 from penstock.pipeline.delivery.kafka_sink import FanOut
 from penstock.pipeline.delivery.offset_ranges import OffsetRange
 from penstock.pipeline.delivery.partition_reader import PartitionReader
@@ -103,7 +103,10 @@ class LoopRun:
         self._may_be_stored: Offsets = {}
         """Before these offsets, Pulsar may have what no mark covers: of an earlier run, or of a refusal."""
         plan = "" if work.plan is None else f',"plan":"{work.plan}"'
-        self._more = f'{work.belonging.text},"run":"{run_id}"{plan}'
+        self._more_at_end = f'{work.belonging.text},"run":"{run_id}"{plan}'
+        leaves_open = isinstance(outlet, FanOut) and bool(work.pulsar_outputs)
+        begun = begun_member(work.plan) if leaves_open and work.plan is not None else ""
+        self._more = self._more_at_end + begun
 
     def wait_to_adopt(self, ends: Offsets) -> None:
         """Divide records as before up to these offsets: whoever wrote some of them has divided them so."""
@@ -130,19 +133,23 @@ class LoopRun:
     def _more_of(self, open_range: OpenRange | None) -> str:
         return self._more if open_range is None else self._more + open_range.member
 
-    def finish_begun(self, begun: Mapping[int, OpenRange]) -> None:
+    def finish_begun(self, begun: Mapping[int, OpenRange], ends: Offsets | None = None) -> None:
         """Do again what Pulsar has perhaps got of a range that was interrupted, with the moment that it had.
 
-        It was in the topic by now; what has come since has the moment of its own range.
+        It was in the topic by now; what has come since has the moment of its own range. With `ends` it is
+        done up to these, with a moment of its own or not.
         """
-        if not begun:
+        if ends is None:
+            latest = source_latest(self._work, self._cluster) if begun else {}
+            ends = {part: min(each.until, latest.get(part, 0)) for part, each in begun.items()}
+        if not ends:
             return
-        ends = source_latest(self._work, self._cluster)
-        for part, open_range in begun.items():
-            start, end = self._done[part], min(open_range.until, ends.get(part, 0))
+        for part, end in ends.items():
+            start, open_range = self._done[part], begun.get(part)
             if start < end:
                 mark = RangeProgress(start, start, more=self._more_of(open_range))
-                span, clock = OffsetRange(part, start, end), RangeClock(open_range.moment)
+                clock = RangeClock(None if open_range is None else open_range.moment)
+                span = OffsetRange(part, start, end)
                 mark = finish(self._work, span, self._cluster, self._outlet, mark, clock)
                 self._done[part] = end
                 self._since.counts.update(mark.counts)
@@ -279,12 +286,16 @@ class LoopRun:
         self._feed.flush()
         self._commit_routed(everything=everything)
 
-    def _commit_routed(self, *, everything: bool) -> None:
+    def _commit_routed(self, *, everything: bool, ends: bool = False) -> None:
+        """Commit what was routed; if this run `ends`, its marks say that nothing behind them is begun."""
         done = self._feed.done
         moved = {part: at for part, at in done.items() if everything or self._done.get(part) != at}
         if not moved:
             return
-        self._outlet.commit({part: self._mark(at) for part, at in moved.items()})
+        marks = {part: self._mark(at) for part, at in moved.items()}
+        if ends:
+            marks = {part: replace(mark, more=self._more_at_end) for part, mark in marks.items()}
+        self._outlet.commit(marks)
         self._clock.reset()
         self._until = {}
         self._done |= moved
@@ -320,7 +331,8 @@ class LoopRun:
         """Commit what is open; the next run divides records among the partitions that targets have now."""
         if not self._feed.collects:
             self._feed.flush()  # what was only collected is not begun: the next run reads it again
-        self._commit_routed(everything=self._adopts())
+        is_open = self._more != self._more_at_end
+        self._commit_routed(everything=self._adopts() or is_open, ends=is_open)
 
     def _place(self, outlet: FanOut, new: Collection[int]) -> None:
         """Make it durable how records of new partitions are placed, and among how many of the targets."""

@@ -9,6 +9,9 @@ So a source whose output is on another cluster writes its mark as a record, in t
     key    [group, id of the cluster that is read, topic, id of the topic, "plan"]
     value  what the program of a loop was made of, written before its first record
 
+A loop that writes to Pulsar and to no other Kafka has its marks in its group, and keeps only the latter, on
+the cluster that is read.
+
 The id of the topic is part of the key: a topic that was deleted and made again has no marks.
 
 `progress_reader` reads them. A source that reads Pulsar and writes nothing but Pulsar has no such cluster:
@@ -26,11 +29,13 @@ from typing import Final
 
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset
 
-__all__ = ["PARTITION", "SETTINGS", "TOPIC", "ProgressKey", "PulsarProgress", "Snapshot", "mark_value"]
+__all__ = ["PARTITION", "PLAN", "SETTINGS", "TOPIC", "ProgressKey", "PulsarProgress", "Snapshot", "mark_value"]
 
 TOPIC: Final = "__penstock_progress"
 PARTITION: Final = 0
 """All marks are in one partition: no number of partitions, which may grow, says where a mark is."""
+PLAN: Final = -1
+"""Instead of a partition that is read: what the program was made of, where marks are in topics of Pulsar."""
 _MOST_DIGITS: Final = 10
 """Of the number of a partition, which has 32 bits."""
 SETTINGS: Final[Mapping[str, str]] = {
@@ -102,7 +107,7 @@ class PulsarProgress:
     """Where they may be instead, from before the routes were edited: other sinks and namespaces."""
 
     def topic(self, key: ProgressKey, partition: int) -> str:
-        """Return the topic with the marks of one partition that is read.
+        """Return the topic with the marks of one partition that is read, or with its plan (`PLAN`).
 
         Topics without partitions: a broker makes each when it is first opened, also when the source grows.
 
@@ -110,7 +115,8 @@ class PulsarProgress:
         'persistent://t/n/__penstock_progress-a48025b483e6b226-3'
         """
         digest = hashlib.sha256(key.prefix).hexdigest()[:16]
-        return f"persistent://{self.namespace}/{TOPIC}-{digest}-{partition}"
+        which = "plan" if partition == PLAN else partition
+        return f"persistent://{self.namespace}/{TOPIC}-{digest}-{which}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ class _Reading:
             return
         found = dict(self._own(batch))
         if not batch.is_transactional:
+            self._open_plans.pop(who, None)  # a plan is always part of a transaction
             self._commit(found)  # at least once: written behind its output
             return
         if found or who in self._open_plans:
@@ -113,7 +114,9 @@ class _Reading:
             self._open.setdefault(who, {}).update(found)
 
     def waits_for(self, partitions: Collection[int] | None) -> bool:
-        """Whether a transaction is open that has marks of these partitions; None: of any."""
+        """Whether a transaction is open that has marks of these partitions; None: of any, or a plan."""
+        if partitions is None and self._open_plans:
+            return True
         return any(
             partitions is None or part in partitions for found in self._open.values() for part in found
         )

@@ -6,7 +6,7 @@ text of the pipeline and of its contract. A restart with other routes compiles t
 result only if it is the same program, by its digest; the next batch is the first of the new plan. Functions,
 and files that the contract refers to, are those of now. Credentials are in the context, not in these texts.
 
-A loop keeps the same in the progress topics of the clusters that it writes to, before its first record.
+A loop keeps the same in progress topics, before its first record (`delivery.kept_plans`).
 
 For one Kafka cluster nothing is kept: what an interrupted transaction wrote is aborted, so a record is
 evaluated by one plan only.
@@ -73,6 +73,8 @@ class KeptPlan:
     @classmethod
     def unpacked(cls, packed: bytes) -> KeptPlan | None:
         """Read what `packed` has written; None if it is something else: anybody may have written it."""
+        if len(packed) > 2 * MAX_RECORD_BYTES:
+            return None
         try:
             found = json.loads(packed)
         except (ValueError, RecursionError):
@@ -100,7 +102,8 @@ class Begun:
 
     batch: int | None = None
     """The batch of Spark; None: it is a transaction of a loop."""
-    plan: KeptPlan
+    plan: KeptPlan | None
+    """None: it is not kept."""
 
     @property
     def name(self) -> str:
@@ -116,7 +119,7 @@ class Begun:
 
     def as_data(self) -> dict[str, Any]:
         """Return it as what JSON can hold."""
-        return {"batch": self.batch, "plan": self.plan.as_data()}
+        return {"batch": self.batch, "plan": None if self.plan is None else self.plan.as_data()}
 
     def work(
         self, name: str, now: Pipeline, check: Callable[[Source, Pipeline], WorkerSpec | None]
@@ -127,6 +130,8 @@ class Begun:
         pipeline requires exactly once. `check` looks at the clusters of a source.
         """
         try:
+            if self.plan is None:
+                raise PipelineError("they were not kept")
             old = self.plan.compiled(now)
             found = [source for source in sources_of(old) if source.name == name]
             work = check(found[0], old) if found else None
@@ -139,10 +144,10 @@ class Begun:
                     where="exactly-once: required",
                     why=f"{exc.what}\n{exc.why}" if exc.why else exc.what,
                     next="put the pipeline back as it was and run it --once before it is edited; or take "
-                    "exactly-once out: what not all clusters have of it is written again",
+                    "exactly-once out: what is stored of it is then written again",
                 ) from exc
             text = f"{name}: {self.name} cannot be finished by the routes that began it ({exc.what}): "
-            return None, f"{text}what not all clusters have of it is written again on those that have it"
+            return None, f"{text}it is delivered at least once, what is stored of it is written again"
         return (
             work,
             f"{name}: {self.name} is finished by the routes that began it; the edited ones follow",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from penstock.brokers.kafka_offsets import Offsets
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.outage import OutageLog
-from penstock.errors import UnknownSchemas
+from penstock.errors import PipelineError, UnknownSchemas
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import Pipeline
 from penstock.pipeline.delivery.cluster_marks import lowest_marks
@@ -30,6 +30,7 @@ from penstock.pipeline.delivery.kafka_sink import committed_marks
 from penstock.pipeline.delivery.loop import Loop, refuse_other_owner
 from penstock.pipeline.delivery.loop_run import ProgressReport
 from penstock.pipeline.delivery.partition_reader import load_kernels
+from penstock.pipeline.delivery.progress_topic import require_progress_topic
 from penstock.pipeline.delivery.range_progress import Belonging, Owner, read_belonging
 from penstock.pipeline.delivery.same_topic import are_certainly_two
 from penstock.pipeline.delivery.source_cluster import SourceCluster
@@ -168,21 +169,42 @@ class LoopJob(Job):
         )
         load_kernels(work)
         kept = kept_plan(source, pipeline, work)
-        return work if kept is None else replace(work, kept_plan=kept.packed()), found
+        if kept is None or not (work.outputs or work.progress or self._keeps_beside(source, pipeline)):
+            return work, found
+        return replace(work, kept_plan=kept.packed()), found
 
-    def _restored(self, name: str, now: WorkerSpec, digest: str, packed: bytes) -> WorkerSpec | None:
-        """Make the work of the plan that left clusters at different marks; None if it is not to be had.
+    def _keeps_beside(self, source: Source, pipeline: Pipeline) -> bool:
+        """Make sure that plans can be kept on the cluster that is read, where no other one has marks.
+
+        Raises PipelineError if they cannot, and the pipeline requires exactly once.
+        """
+        server = source.receive.server
+        try:
+            require_progress_topic(self._clusters.client(server, source.connections[server]), server)
+        except PipelineError as exc:
+            if pipeline.requires_exactly_once:
+                raise
+            _log.warning(
+                "%s: what is open when the routes are edited will be delivered at least once: %s",
+                *(source.name, exc.what),
+            )
+            return False
+        return True
+
+    def _restored(
+        self, name: str, now: WorkerSpec, digest: str, packed: Iterable[bytes]
+    ) -> WorkerSpec | None:
+        """Make the work of the plan that left something open; None if it is not to be had.
 
         It is called in the thread of a loop. Raises CheckpointMismatch instead of None if the pipeline
         requires exactly once.
         """
-        kept = KeptPlan.unpacked(packed)
-        if kept is None or kept.digest != digest:
-            return None
+        found = (KeptPlan.unpacked(each) for each in packed)
+        kept = next((each for each in found if each is not None and each.digest == digest), None)
 
         def check(source: Source, old: Pipeline) -> WorkerSpec:
             work, _ = self._work(source, old, Clusters(), now.group, now.on_data_loss, Schemas())
-            return work
+            return work if work.progress is None else with_progress(work)
 
         work, said = Begun(plan=kept).work(name, self.pipeline, check)
         _log.warning("%s", said)

@@ -13,7 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.pipeline.delivery.pulsar.placement import Placement, target_key
-from penstock.pipeline.delivery.pulsar.producer_names import PulsarTarget, SinkBatch, SinkSource
+from penstock.pipeline.delivery.pulsar.producer_names import (
+    ORDINAL_BITS,
+    PulsarTarget,
+    SinkBatch,
+    SinkSource,
+)
 from penstock.pipeline.delivery.pulsar.sink import PulsarSink
 
 if TYPE_CHECKING:
@@ -115,6 +120,24 @@ class PulsarOutput:
         """Wait until everything is stored."""
         for sink in self._sinks.values():
             sink.flush()
+
+    def stored_ends(self) -> dict[int, int]:
+        """Return, by source partition, the offset behind the last of which something is stored.
+
+        Raises as `put` does where the name of a producer is in use.
+        """
+        stage = self._work.stage
+        dead = {(each.sink, each.topic) for each in (stage.dead, *stage.unknown) if each is not None}
+        dead |= {(route.dead.sink, route.dead.topic) for route in stage.routes}
+        places = [
+            2 * at + late
+            for number, at in self._order.items()
+            for late in (0, 1)
+            # Only dead letters come late.
+            if not late or (self._targets[number].sink, self._targets[number].topic) in dead
+        ]
+        found = {part: self._sink(part).stored(places) for part in self._places}
+        return {part: (last >> ORDINAL_BITS) + 1 for part, last in found.items() if last >= 0}
 
     def committed(self, offsets: Mapping[int, int]) -> None:
         """Note how far the marks are: what is opened from now on begins there."""

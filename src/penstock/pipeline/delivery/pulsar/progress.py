@@ -17,6 +17,8 @@ are never lost:
     mark   {"offset": where to go on, and what `range_progress` keeps beside an offset}
     fence  {"fence": [ledger, entry] of the last mark, or null}
 
+A loop has one more such topic, whose marks are what its program was made of (`PLAN`).
+
 Why not a single compacted topic, as on Kafka: a topic has one exclusive producer, and compaction is off by
 default. Why not the subscription on the topic that is read: its cursor is kept now and then only, holds no
 text, and shuts nobody out.
@@ -44,7 +46,7 @@ from penstock.errors import (
     PulsarRefused,
     Unreachable,
 )
-from penstock.pipeline.delivery.progress import ProgressKey, PulsarProgress, mark_value
+from penstock.pipeline.delivery.progress import PLAN, ProgressKey, PulsarProgress, mark_value
 from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster
 from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.pulsar import EARLIEST, LATEST, Entry, MessageId
@@ -304,7 +306,11 @@ class PulsarProgressSink:
         progress: PulsarProgress,
         key: ProgressKey,
         partitions: Iterable[int],
+        *,
+        plan: bytes | None = None,
     ) -> None:
+        """`plan` is what the program was made of: it is stored before the first marks are."""
+        self._plan = plan
         self.fenced: ProducerFenced | None = None
         """Set when it is known that another one has taken over: a broker says so to who writes next."""
         self._probed = time.monotonic()
@@ -349,6 +355,10 @@ class PulsarProgressSink:
         """Store marks; a partition that is new is opened. Raises ProducerFenced if it has another owner."""
         self.flush()
         if marks:
+            if self._plan is not None:
+                # Marks of an earlier plan leave nothing open by now.
+                self._cluster.call(self._commit({PLAN: mark_value(0, self._plan.decode())}))
+                self._plan = None
             rows = {part: mark_value(mark.offset, mark.text) for part, mark in marks.items()}
             self._cluster.call(self._commit(rows))
 

@@ -74,6 +74,8 @@ _RETRY_SECONDS: Final = 0.25
 _TAIL_SECONDS: Final = 15.0
 """So long a broker may tell of ids that are not in the topic, until it has noticed a failed write."""
 _HEAD_BYTES: Final = DEFAULT_HEADROOM
+_AT_ONCE: Final = 32
+"""Producers that are opened at a time."""
 
 
 @dataclass(slots=True)
@@ -177,6 +179,21 @@ class PulsarSink:
         refused = _too_large(lane.producer.topic, size, lane.limit)
         return BatchRefusal(ErrorCode.MESSAGE_TOO_LARGE, BatchError(((at, refused.why),), refused.what))
 
+    def stored(self, targets: Sequence[int]) -> int:
+        """Open the producers of all partitions of some targets; return the highest id that is stored, or -1.
+
+        Raises JobFailed if somebody else holds one of their names.
+        """
+        self._check()
+        wanted = [
+            (target, partition)
+            for target in targets
+            for partition in range(max(self._targets[target].partitions, 1))
+            if (target, partition) not in self._lanes
+        ]
+        self._cluster.call(self._open_all(wanted))
+        return max((lane.stored for lane in self._lanes.values()), default=-1)
+
     def flush(self) -> None:
         """Wait until everything is stored; raise what was not."""
         until = time.monotonic() + DELIVERY_SECONDS + _NAME_WAIT_SECONDS
@@ -233,6 +250,19 @@ class PulsarSink:
             lane = self._cluster.call(self._open(target, partition))
             self._lanes[target, partition] = lane
         return lane
+
+    async def _open_all(self, places: Sequence[tuple[int, int]]) -> None:
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(target: int, partition: int) -> None:
+            async with turns:
+                self._lanes[target, partition] = await self._open(target, partition)
+
+        # What is open already is closed with the sink, also if another one fails.
+        found = await asyncio.gather(*(one(*each) for each in places), return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
 
     async def _open(self, number: int, partition: int) -> _Lane:
         target, source = self._targets[number], self._source
