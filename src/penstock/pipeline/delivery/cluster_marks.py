@@ -18,6 +18,7 @@ __all__ = [
     "Marks",
     "begun_member",
     "earlier_plan",
+    "is_open",
     "lowest_marks",
     "moment_of",
     "offsets_by_sink",
@@ -54,6 +55,15 @@ def begun_member(digest: str) -> str:
     A loop writes it with all of its marks but the last: a loop that comes to its end leaves nothing open.
     """
     return f',"begun":"{digest}"'
+
+
+def is_open(mark: GroupOffset) -> bool:
+    """Whether something behind a mark may have been written to Pulsar.
+
+    >>> is_open(GroupOffset(9, "{" + begun_member("a")[1:] + "}")), is_open(GroupOffset(9))
+    (True, False)
+    """
+    return _plan_of(mark.metadata, "begun") is not None
 
 
 def earlier_plan(found: Marks, sinks: Collection[int], now: str | None) -> str | None:

@@ -33,6 +33,7 @@ from penstock.errors import (
 from penstock.pipeline.delivery.cluster_marks import (
     Marks,
     earlier_plan,
+    is_open,
     lowest_marks,
     moment_of,
     offsets_by_sink,
@@ -103,6 +104,8 @@ class Loop:
         self._run_id = secrets.token_hex(4)
         self._runs: set[str | None] = set()
         """Whose marks were there when it began; other ones are of somebody who began later."""
+        self._is_open = False
+        """Whether marks that were there when it began say that something behind them was begun."""
         self._doubt: ProducerFenced | None = None
         """Why it is not certain that nobody else works under the group."""
 
@@ -242,7 +245,10 @@ class Loop:
         with closing(PartitionReader(self._work, cluster, outlet.put, start, ends, clock=clock)) as feed:
             run = LoopRun(self._work, cluster, feed, outlet, self._gets_on, self._run_id, clock)
             if self._work.pulsar_outputs and self._work.exactly_once:
-                run.wait_to_adopt(source_latest(self._work, cluster))
+                latest = source_latest(self._work, cluster)
+                run.wait_to_adopt(latest)
+                if goes_on and self._is_open:
+                    run.begun_until(latest)
             run.claim(moments, begun)
             # From here on the group's offsets are those of this loop.
             self._anew = False
@@ -310,6 +316,7 @@ class Loop:
             lowest = min(known[part], key=lambda mark: mark.offset, default=None)
             outlet.place(part, lowest, min(each.values()))
         outlet.divide_as(mark for marks in known.values() for mark in marks)
+        self._is_open = any(is_open(mark) for marks in known.values() for mark in marks)
         found_moments = {part: moment_of(leading[part]) for part in ahead}
         moments = {part: moment for part, moment in found_moments.items() if moment is not None}
         start = {part: min(each.values()) for part, each in places.items()}

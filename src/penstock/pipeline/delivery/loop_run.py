@@ -107,11 +107,18 @@ class LoopRun:
         leaves_open = isinstance(outlet, FanOut) and bool(work.pulsar_outputs)
         begun = begun_member(work.plan) if leaves_open and work.plan is not None else ""
         self._more = self._more_at_end + begun
+        self._begun_until: Offsets = {}
+        """Before these offsets Pulsar may have something of an attempt that no mark covers."""
 
     def wait_to_adopt(self, ends: Offsets) -> None:
         """Divide records as before up to these offsets: whoever wrote some of them has divided them so."""
         known = self._may_be_stored
         self._may_be_stored = {**known, **{part: max(end, known.get(part, 0)) for part, end in ends.items()}}
+
+    def begun_until(self, ends: Offsets) -> None:
+        """Leave marks open that are below these offsets: Pulsar may have something behind them."""
+        known = self._begun_until
+        self._begun_until = {**known, **{part: max(end, known.get(part, 0)) for part, end in ends.items()}}
 
     def _adopts(self) -> bool:
         """Take over partitions that targets on Pulsar have got, if nothing behind the marks is stored."""
@@ -222,6 +229,7 @@ class LoopRun:
             self._clock.reset()  # else Pulsar has perhaps a part of it, by this moment
         reached, limits = dict(self._feed.reached), dict[int, int]()
         self.wait_to_adopt(reached)
+        self.begun_until(reached)
         if self._is_short or self._feed.collects:
             for part, end in reached.items():
                 start, commit = self._done.get(part, 0), partial(self._commit_at, part)
@@ -294,7 +302,8 @@ class LoopRun:
             return
         marks = {part: self._mark(at) for part, at in moved.items()}
         if ends:
-            marks = {part: replace(mark, more=self._more_at_end) for part, mark in marks.items()}
+            ended = {part for part, at in moved.items() if at >= self._begun_until.get(part, 0)}
+            marks |= {part: replace(marks[part], more=self._more_at_end) for part in ended}
         self._outlet.commit(marks)
         self._clock.reset()
         self._until = {}
