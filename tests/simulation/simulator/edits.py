@@ -69,6 +69,8 @@ class _Edited(ClustersHistory):
     """What is the same whatever is written."""
 
     editions: ClassVar[dict[Layout, tuple[tuple[Stage, Program], ...]]]
+    waits_for_end = False
+    """Whether a pipeline is edited only when its job has ended, or was killed."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -79,8 +81,8 @@ class _Edited(ClustersHistory):
     def work(self, name: str) -> WorkerSpec:
         """Give what a program is told, by the edition of now."""
         edition = self._edits.randrange(_EDITIONS)
-        if any(not each.ended and not each.killed for each in self.world.programs):
-            edition = self._edition  # a pipeline is edited when its job has ended
+        if self.waits_for_end and any(not each.ended and not each.killed for each in self.world.programs):
+            edition = self._edition
         self._edition = edition
         self.note(name, f"has edition {edition}")
         return self._edited(super().work(name), edition)
@@ -141,6 +143,7 @@ class PulsarEditsHistory(_Edited, PulsarHistory):
         layout: tuple(_edition(layout, number) for number in range(_EDITIONS)) for layout in programs
     }
     has_copies = False
+    waits_for_end = True
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)

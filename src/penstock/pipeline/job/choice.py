@@ -122,14 +122,17 @@ def is_exactly_once(source: Source, *, transactional: bool, indexed: bool = True
 def progress_servers(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     """Return the servers that need a progress topic, each with the sources that write marks there.
 
-    They are those on Kafka that a source writes to exactly once and does not read from. A source that its
-    engine cannot run is left out: a job refuses it before it needs anything.
+    They are those on Kafka that a source writes to exactly once and does not read from; if it writes to
+    Pulsar and to none of these, a loop keeps its plan on the one that it reads. A source that its engine
+    cannot run is left out: a job refuses it before it needs anything.
     """
     found: dict[str, tuple[str, ...]] = {}
     for source in sources_of(pipeline):
         if engine_stops(pipeline.engine, source):
             continue
         marked = [each for each in source.written if each not in (source.servers[0], *source.native_pulsar)]
+        if not marked and pipeline.engine == LOOP and source.native_pulsar and not source.is_on_pulsar:
+            marked = [source.servers[0]]
         for server in marked:
             found[server] = (*found.get(server, ()), source.name)
     return found
