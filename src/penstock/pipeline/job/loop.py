@@ -204,6 +204,9 @@ class LoopJob(Job):
 
         def check(source: Source, old: Pipeline) -> WorkerSpec:
             work, _ = self._work(source, old, Clusters(), now.group, now.on_data_loss, Schemas())
+            assert kept is not None
+            # The files are those of now.
+            work = replace(work, kept_plan=kept.packed())
             return work if work.progress is None else with_progress(work)
 
         work, said = Begun(plan=kept).work(name, self.pipeline, check)
