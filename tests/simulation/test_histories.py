@@ -22,6 +22,7 @@ from simulator.fusing_loops import (
     run_loops_to_pulsar,
 )
 from simulator.fusing_ranges import (
+    run_edited_range_tasks_to_pulsar,
     run_range_tasks,
     run_range_tasks_by_the_clock,
     run_range_tasks_on_clusters,
@@ -49,6 +50,7 @@ KINDS: Final[dict[str, tuple[Run, int]]] = {
     "rows-within-pulsar": (run_row_tasks_within_pulsar, 60),
     "edited-loops": (run_edited_loops, 108),
     "edited-loops-to-pulsar": (run_edited_loops_to_pulsar, 60),
+    "edited-ranges-to-pulsar": (run_edited_range_tasks_to_pulsar, 36),
     "loops-by-the-clock": (run_loops_by_the_clock, 36),
     "ranges-by-the-clock": (run_range_tasks_by_the_clock, 36),
     "loops-to-pulsar": (run_loops_to_pulsar, 24),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.brokers.pulsar import AccessMode
-from penstock.pipeline.delivery import kafka_sink
+from penstock.pipeline.delivery import kafka_sink, loop, loop_run
 from penstock.pipeline.delivery.pulsar import progress as pulsar_progress
 from penstock.pipeline.delivery.pulsar import sink as pulsar_sink
 from penstock.pipeline.delivery.pulsar.output import PulsarOutput
@@ -18,7 +18,7 @@ from penstock.pipeline.delivery.pulsar.placement import Placement
 from penstock.pipeline.delivery.pulsar.producer_names import producer_name
 from penstock.pipeline.delivery.pulsar.sink import PulsarSink
 from penstock.pipeline.evaluators.kernel.batch_builder import GrowingIds
-from simulator.fusing_loops import run_loops_to_pulsar
+from simulator.fusing_loops import run_edited_loops_to_pulsar, run_loops_to_pulsar
 from simulator.fusing_ranges import (
     run_range_tasks_to_both,
     run_range_tasks_to_pulsar,
@@ -112,6 +112,21 @@ def marks_with_several_owners(patch: Patch) -> None:
     patch.setattr(pulsar_progress, "AccessMode", shared)
 
 
+def an_edit_that_forgets_what_was_begun(patch: Patch) -> None:
+    """What Pulsar had behind the mark was routed by the new plan, under other producers."""
+    patch.setattr(loop.Loop, "_begun", lambda self, cluster: None)
+
+
+def an_edit_that_finishes_nothing(patch: Patch) -> None:
+    """The plan that began a range was asked, and not told how far the range had come."""
+    patch.setattr(kafka_sink.FanOut, "stored_ends", lambda self: {})
+
+
+def an_end_that_leaves_something_open(patch: Patch) -> None:
+    """A loop that ended behind a refusal said that nothing was open, and Pulsar had a part of it."""
+    patch.setattr(loop_run.LoopRun, "begun_until", lambda self, ends: None)
+
+
 NAMES = (ids_that_are_believed, a_forgotten_name_that_counts_as_new)
 
 
@@ -162,3 +177,16 @@ def test_a_fault_of_ranges_to_both_is_noticed(monkeypatch: Patch) -> None:
 def test_a_fault_of_loops_to_pulsar_is_noticed(fault: Any, monkeypatch: Patch) -> None:
     fault(monkeypatch)
     assert failing_seed(run_loops_to_pulsar, MOST) is not None
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        an_edit_that_forgets_what_was_begun,
+        an_edit_that_finishes_nothing,
+        an_end_that_leaves_something_open,
+    ],
+)
+def test_a_fault_of_edits_is_noticed(fault: Any, monkeypatch: Patch) -> None:
+    fault(monkeypatch)
+    assert failing_seed(run_edited_loops_to_pulsar, MOST) is not None

@@ -106,7 +106,7 @@ class Fakes:
         self.partitions = 2
         self.refuses = False
         self.placements: list[Placement] = []
-        monkeypatch.setattr(kafka_sink, "TransactionalSink", partial(Transaction, self))
+        monkeypatch.setattr(kafka_sink, "SourceSink", partial(Transaction, self))
         monkeypatch.setattr(kafka_sink, "PulsarOutput", partial(PulsarFake, self))
 
     def fan_out(self, *targets: Any, letters: Any = None) -> FanOut:
@@ -309,7 +309,7 @@ def test_the_cluster_that_is_read_is_committed_last_and_no_mark_goes_back(
         def commit(self, marks: Mapping[int, RangeProgress]) -> None:
             done.append((self.sink, {part: mark.offset for part, mark in marks.items()}))
 
-    monkeypatch.setattr(kafka_sink, "TransactionalSink", Transaction)
+    monkeypatch.setattr(kafka_sink, "SourceSink", Transaction)
     monkeypatch.setattr(kafka_sink, "ProgressSink", Transaction)
     monkeypatch.setattr(kafka_sink, "output_cluster", lambda cluster, sink: sink)
     others = [SimpleNamespace(sink=sink, topic="k") for sink in (3, 2)]
@@ -519,7 +519,7 @@ def test_who_has_lost_only_another_cluster_than_the_first_may_have_won(
     monkeypatch: pytest.MonkeyPatch, fakes: Fakes, fenced: int, expired: bool
 ) -> None:
     """Two that begin at the same time take the ids of the clusters in one order."""
-    monkeypatch.setattr(kafka_sink, "TransactionalSink", _Marked)
+    monkeypatch.setattr(kafka_sink, "SourceSink", _Marked)
     monkeypatch.setattr(kafka_sink, "ProgressSink", _Marked)
     monkeypatch.setattr(kafka_sink, "output_cluster", lambda cluster, sink: sink)
     monkeypatch.setattr(_Marked, "fenced", frozenset({fenced}))

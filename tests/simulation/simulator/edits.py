@@ -28,7 +28,7 @@ from simulator.kafka_clusters import LAYOUTS, ClustersHistory, Layout
 from simulator.kafka_world import OUT, VALUE, Name
 from simulator.pulsar_clusters import FAN_OUT, TO_PULSAR, PulsarHistory
 
-__all__ = ["EditsHistory", "PulsarEditsHistory"]
+__all__ = ["EditsHistory", "PulsarEditsHistory", "PulsarEditsTasksHistory"]
 
 _EDITIONS: Final = 3
 _SECOND: Final = f"persistent://public/default/{OUT}-second"
@@ -154,6 +154,21 @@ class PulsarEditsHistory(_Edited, PulsarHistory):
         yield from super()._written_data()
         for _, entries in self._entries(OUT):
             yield from (entry.data for entry in entries)
+
+
+class PulsarEditsTasksHistory(PulsarEditsHistory):
+    """The same for tasks of Spark: an open batch keeps its edition, and the next one has another.
+
+    Attempts of the former batch may still be at work when the next one is done.
+    """
+
+    run = "checkpoint"
+
+    def work(self, name: str) -> WorkerSpec:
+        """Give what a task is told, by the edition of its batch: names are `taskBATCH...`."""
+        work = PulsarHistory.work(self, name)
+        edition = (self.seed + int(name[len("task")])) % _EDITIONS
+        return replace(self._edited(work, edition), kept_plan=None)
 
 
 def _editions_in(data: bytes) -> Iterator[tuple[Name, int]]:

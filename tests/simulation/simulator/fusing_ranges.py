@@ -16,6 +16,7 @@ from penstock.pipeline.delivery.offset_ranges import OffsetRange, assigned, offs
 from penstock.pipeline.delivery.range_delivery import run_ranges
 from penstock.pipeline.delivery.task_sink import PartitionRows, write_rows
 from penstock.pipeline.delivery.worker_spec import WorkerSpec
+from simulator.edits import PulsarEditsTasksHistory
 from simulator.kafka_clusters import ClustersHistory, MomentsHistory
 from simulator.kafka_world import IN, KafkaHistory, Script, record_of, run_kafka_history
 from simulator.pulsar_clusters import PulsarFanOutTasksHistory, PulsarTasksHistory
@@ -24,6 +25,7 @@ from simulator.threads import Program
 from simulator.troubles import Troubles
 
 __all__ = [
+    "run_edited_range_tasks_to_pulsar",
     "run_range_tasks",
     "run_range_tasks_by_the_clock",
     "run_range_tasks_on_clusters",
@@ -219,6 +221,11 @@ def run_row_tasks_on_clusters(seed: int) -> KafkaHistory:
 def run_range_tasks_to_pulsar(seed: int) -> KafkaHistory:
     """Run the history of a seed with output on Pulsar."""
     return run_kafka_history(partial(_ranges, _by_ranges), seed, PulsarTasksHistory)
+
+
+def run_edited_range_tasks_to_pulsar(seed: int) -> KafkaHistory:
+    """Run the history of a seed whose routes are edited between two batches, with output on Pulsar."""
+    return run_kafka_history(partial(_ranges, _by_ranges), seed, PulsarEditsTasksHistory)
 
 
 def run_range_tasks_to_both(seed: int) -> KafkaHistory:
