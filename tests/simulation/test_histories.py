@@ -15,11 +15,13 @@ from simulator.cursors import moving_cursors
 from simulator.fusing_loops import (
     run_edited_loops,
     run_edited_loops_to_pulsar,
+    run_edited_loops_within_pulsar,
     run_loops,
     run_loops_by_the_clock,
     run_loops_on_clusters,
     run_loops_to_both,
     run_loops_to_pulsar,
+    run_loops_within_pulsar,
 )
 from simulator.fusing_ranges import (
     run_edited_range_tasks_to_pulsar,
@@ -28,6 +30,7 @@ from simulator.fusing_ranges import (
     run_range_tasks_on_clusters,
     run_range_tasks_to_both,
     run_range_tasks_to_pulsar,
+    run_range_tasks_within_pulsar,
     run_row_tasks,
     run_row_tasks_on_clusters,
     run_row_tasks_to_pulsar,
@@ -50,6 +53,7 @@ KINDS: Final[dict[str, tuple[Run, int]]] = {
     "rows-within-pulsar": (run_row_tasks_within_pulsar, 60),
     "edited-loops": (run_edited_loops, 108),
     "edited-loops-to-pulsar": (run_edited_loops_to_pulsar, 60),
+    "edited-loops-within-pulsar": (run_edited_loops_within_pulsar, 24),
     "edited-ranges-to-pulsar": (run_edited_range_tasks_to_pulsar, 36),
     "loops-by-the-clock": (run_loops_by_the_clock, 36),
     "ranges-by-the-clock": (run_range_tasks_by_the_clock, 36),
@@ -57,6 +61,8 @@ KINDS: Final[dict[str, tuple[Run, int]]] = {
     "ranges-to-pulsar": (run_range_tasks_to_pulsar, 84),
     "loops-to-both": (run_loops_to_both, 24),
     "ranges-to-both": (run_range_tasks_to_both, 60),
+    "loops-within-pulsar": (run_loops_within_pulsar, 24),
+    "ranges-within-pulsar": (run_range_tasks_within_pulsar, 96),
 }
 """Each kind of history, and how many of it run in CI."""
 _FAST: Final = 12

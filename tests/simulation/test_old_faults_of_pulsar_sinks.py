@@ -18,10 +18,15 @@ from penstock.pipeline.delivery.pulsar.placement import Placement
 from penstock.pipeline.delivery.pulsar.producer_names import producer_name
 from penstock.pipeline.delivery.pulsar.sink import PulsarSink
 from penstock.pipeline.evaluators.kernel.batch_builder import GrowingIds
-from simulator.fusing_loops import run_edited_loops_to_pulsar, run_loops_to_pulsar
+from simulator.fusing_loops import (
+    run_edited_loops_to_pulsar,
+    run_loops_to_pulsar,
+    run_loops_within_pulsar,
+)
 from simulator.fusing_ranges import (
     run_range_tasks_to_both,
     run_range_tasks_to_pulsar,
+    run_range_tasks_within_pulsar,
     run_row_tasks_within_pulsar,
 )
 from simulator.history import failing_seed
@@ -190,3 +195,10 @@ def test_a_fault_of_loops_to_pulsar_is_noticed(fault: Any, monkeypatch: Patch) -
 def test_a_fault_of_edits_is_noticed(fault: Any, monkeypatch: Patch) -> None:
     fault(monkeypatch)
     assert failing_seed(run_edited_loops_to_pulsar, MOST) is not None
+
+
+@pytest.mark.parametrize("run", [run_loops_within_pulsar, run_range_tasks_within_pulsar])
+@pytest.mark.parametrize("fault", [marks_with_several_owners, a_name_of_its_own, a_mark_before_the_receipts])
+def test_a_fault_within_pulsar_is_noticed(fault: Any, run: Any, monkeypatch: Patch) -> None:
+    fault(monkeypatch)
+    assert failing_seed(run, MOST) is not None

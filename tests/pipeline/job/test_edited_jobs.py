@@ -67,7 +67,9 @@ class Shop:
         project.admin().delete_topic(topic)
         project.admin().create_topic(topic, partitions=1, replicas=1, settings={})
 
-    def assert_each_once(self, events: int, *channels: str, subjects: Mapping[str, int] | None = None) -> None:
+    def assert_each_once(
+        self, events: int, *channels: str, subjects: Mapping[str, int] | None = None
+    ) -> None:
         """Each event came once, on one of the channels; of the events, so many have each subject."""
         found = [event for channel in channels for event in self._events(channel)]
         causes = Counter(event.get("causationid") or event.id for event in found)
@@ -218,7 +220,9 @@ def test_a_loop_that_came_to_its_end_leaves_nothing_open(
 
 
 @pytest.mark.slow
-def test_an_open_batch_of_spark_is_finished_by_the_plan_that_began_it(shop: Make, spark: SparkSession) -> None:
+def test_an_open_batch_of_spark_is_finished_by_the_plan_that_began_it(
+    shop: Make, spark: SparkSession
+) -> None:
     made = shop("kafka")
     project = made.project
     made.write({}, **KEPT)

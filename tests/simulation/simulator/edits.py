@@ -27,8 +27,14 @@ from penstock.pipeline.stage import Stage, StageRoute
 from simulator.kafka_clusters import LAYOUTS, ClustersHistory, Layout
 from simulator.kafka_world import OUT, VALUE, Name
 from simulator.pulsar_clusters import FAN_OUT, TO_PULSAR, PulsarHistory
+from simulator.within_pulsar import WithinPulsarHistory
 
-__all__ = ["EditsHistory", "PulsarEditsHistory", "PulsarEditsTasksHistory"]
+__all__ = [
+    "EditsHistory",
+    "PulsarEditsHistory",
+    "PulsarEditsTasksHistory",
+    "WithinPulsarEditsHistory",
+]
 
 _EDITIONS: Final = 3
 _SECOND: Final = f"persistent://public/default/{OUT}-second"
@@ -127,9 +133,7 @@ class _Edited(ClustersHistory):
 class EditsHistory(_Edited):
     """One seed with output on several Kafka clusters."""
 
-    programs: ClassVar = {
-        layout: _edition(layout, 0) for layout in LAYOUTS if len(layout.outputs) > 1
-    }
+    programs: ClassVar = {layout: _edition(layout, 0) for layout in LAYOUTS if len(layout.outputs) > 1}
     editions: ClassVar = {
         layout: tuple(_edition(layout, number) for number in range(_EDITIONS)) for layout in programs
     }
@@ -154,6 +158,13 @@ class PulsarEditsHistory(_Edited, PulsarHistory):
         yield from super()._written_data()
         for _, entries in self._entries(OUT):
             yield from (entry.data for entry in entries)
+
+
+class WithinPulsarEditsHistory(PulsarEditsHistory, WithinPulsarHistory):
+    """One seed with everything on Pulsar."""
+
+    programs: ClassVar = {TO_PULSAR[1]: _edition(TO_PULSAR[1], 0)}
+    keeps_plans = True
 
 
 class PulsarEditsTasksHistory(PulsarEditsHistory):

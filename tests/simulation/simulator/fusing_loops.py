@@ -9,21 +9,24 @@ from typing import cast
 
 from penstock.errors import JobFailed
 from penstock.pipeline.delivery.loop import Loop
-from simulator.edits import EditsHistory, PulsarEditsHistory
+from simulator.edits import EditsHistory, PulsarEditsHistory, WithinPulsarEditsHistory
 from simulator.kafka_clusters import ClustersHistory, MomentsHistory
 from simulator.kafka_world import KafkaHistory, Script, run_kafka_history
 from simulator.pulsar_clusters import PulsarFanOutHistory, PulsarHistory
 from simulator.threads import Flag, Program
 from simulator.troubles import Troubles
+from simulator.within_pulsar import WithinPulsarHistory
 
 __all__ = [
     "run_edited_loops",
     "run_edited_loops_to_pulsar",
+    "run_edited_loops_within_pulsar",
     "run_loops",
     "run_loops_by_the_clock",
     "run_loops_on_clusters",
     "run_loops_to_both",
     "run_loops_to_pulsar",
+    "run_loops_within_pulsar",
 ]
 
 
@@ -174,9 +177,19 @@ def run_edited_loops_to_pulsar(seed: int) -> KafkaHistory:
     return run_kafka_history(_loops, seed, PulsarEditsHistory)
 
 
+def run_edited_loops_within_pulsar(seed: int) -> KafkaHistory:
+    """Run the history of a seed whose routes are edited between two starts, with everything on Pulsar."""
+    return run_kafka_history(_loops, seed, WithinPulsarEditsHistory)
+
+
 def run_loops_to_pulsar(seed: int) -> KafkaHistory:
     """Run the history of a seed with output on Pulsar."""
     return run_kafka_history(_loops, seed, PulsarHistory)
+
+
+def run_loops_within_pulsar(seed: int) -> KafkaHistory:
+    """Run the history of a seed with loops that read Pulsar, and everything on Pulsar."""
+    return run_kafka_history(_loops, seed, WithinPulsarHistory)
 
 
 def run_loops_to_both(seed: int) -> KafkaHistory:

@@ -18,9 +18,10 @@ from penstock.pipeline.delivery.task_sink import PartitionRows, write_rows
 from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from simulator.edits import PulsarEditsTasksHistory
 from simulator.kafka_clusters import ClustersHistory, MomentsHistory
-from simulator.kafka_world import IN, KafkaHistory, Script, record_of, run_kafka_history
+from simulator.kafka_world import KafkaHistory, Script, record_of, run_kafka_history
 from simulator.pulsar_clusters import PulsarFanOutTasksHistory, PulsarTasksHistory
 from simulator.pulsar_to_pulsar import PulsarToPulsarHistory
+from simulator.within_pulsar import WithinPulsarTasksHistory
 from simulator.threads import Program
 from simulator.troubles import Troubles
 
@@ -31,6 +32,7 @@ __all__ = [
     "run_range_tasks_on_clusters",
     "run_range_tasks_to_both",
     "run_range_tasks_to_pulsar",
+    "run_range_tasks_within_pulsar",
     "run_row_tasks",
     "run_row_tasks_on_clusters",
     "run_row_tasks_to_pulsar",
@@ -137,7 +139,7 @@ class _Task:
 def _ranges(run: Run, history: KafkaHistory) -> Script:
     yield from history.fill(history.random.choice((5, 20, 40)))
     troubles = Troubles(history)
-    ends = [led.log.end for (topic, _), led in sorted(history.kafka.partitions.items()) if topic == IN]
+    ends = history.source_ends
     halves = {part: history.random.randint(0, end) for part, end in enumerate(ends)}
     begin = dict.fromkeys(halves, 0)
     for number, (start, end) in enumerate(((begin, halves), (halves, dict(enumerate(ends))))):
@@ -226,6 +228,11 @@ def run_range_tasks_to_pulsar(seed: int) -> KafkaHistory:
 def run_edited_range_tasks_to_pulsar(seed: int) -> KafkaHistory:
     """Run the history of a seed whose routes are edited between two batches, with output on Pulsar."""
     return run_kafka_history(partial(_ranges, _by_ranges), seed, PulsarEditsTasksHistory)
+
+
+def run_range_tasks_within_pulsar(seed: int) -> KafkaHistory:
+    """Run the history of a seed with tasks that read Pulsar, and everything on Pulsar."""
+    return run_kafka_history(partial(_ranges, _by_ranges), seed, WithinPulsarTasksHistory)
 
 
 def run_range_tasks_to_both(seed: int) -> KafkaHistory:

@@ -283,6 +283,11 @@ class KafkaHistory:
         mark = partial(self.kafka.send_marker, (IN, part), _SOURCE, 0, committed, done)
         self.world.after(self.random.choice((0.01, 1.0, 5.0)), mark)
 
+    @property
+    def source_ends(self) -> list[int]:
+        """Where the partitions end that are read."""
+        return [led.log.end for (topic, _), led in sorted(self.kafka.partitions.items()) if topic == IN]
+
     def offset_of(self, at: int, first: int) -> int:
         """Give the offset of the record at a place in the log, as a task with rows from `first` on has it."""
         return at

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 from penstock.brokers.kafka_raw.settings import Settings
-from penstock.pipeline.delivery.progress import TOPIC, ProgressKey, PulsarProgress
+from penstock.pipeline.delivery.progress import PLAN, TOPIC, ProgressKey, PulsarProgress
 from penstock.pipeline.delivery.pulsar.log import Numbering
 from penstock.pipeline.delivery.pulsar.progress import SUBSCRIPTION
 from penstock.pipeline.delivery.pulsar.settings import PulsarSettings
@@ -30,13 +30,15 @@ __all__ = ["PulsarToPulsarHistory"]
 
 _SOURCE: Final = "sim"
 _PROGRESS: Final = PulsarProgress(PULSAR, "public/default")
-_KEY: Final = ProgressKey(GROUP, _SOURCE, IN, "")
 
 
 class PulsarToPulsarHistory(PulsarTasksHistory):
     """One seed."""
 
     programs: ClassVar = WITHIN_PULSAR
+    source_topic: ClassVar = IN
+    keeps_plans = False
+    """Whether loops keep what their programs are made of."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -49,8 +51,9 @@ class PulsarToPulsarHistory(PulsarTasksHistory):
             self.refused_share = 0.0
         self._progress_topics: dict[str, int] = {}
         # The job makes them before it starts.
-        for part in range(self.partitions):
-            name = _PROGRESS.topic(_KEY, part)
+        key = ProgressKey(GROUP, _SOURCE, self.source_topic, "")
+        for part in (*range(self.partitions), *((PLAN,) if self.keeps_plans else ())):
+            name = _PROGRESS.topic(key, part)
             self.pulsar.create(name)
             topic = self.pulsar.topics[name]
             topic.cursors[SUBSCRIPTION] = Cursor(first_place(topic, EARLIEST))
@@ -60,7 +63,7 @@ class PulsarToPulsarHistory(PulsarTasksHistory):
         """Give what a program is told."""
         source = PulsarSource(
             settings=PulsarSettings(service_url=self.pulsar.url),
-            topic=IN,
+            topic=self.source_topic,
             partitions=self.partitions,
             incarnation="",
             numbering=Numbering.INDEX,
@@ -68,6 +71,7 @@ class PulsarToPulsarHistory(PulsarTasksHistory):
         )
         return replace(
             super().work(name),
+            topic=self.source_topic,
             settings=Settings(bootstrap=()),
             outputs={},
             source_id=_SOURCE,

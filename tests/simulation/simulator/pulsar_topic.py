@@ -7,7 +7,7 @@ counts by the former, readers are given the latter; of the rest a first part sur
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -107,6 +107,8 @@ class Topic:
     consumers: list[Consuming] = field(default_factory=list)
     cursors: dict[str, Any] = field(default_factory=dict)
     epoch: int = -1
+    owners: list[str] = field(default_factory=list)
+    """The nodes that have had it for themselves, in their order."""
     compacted: list[Stored] = field(default_factory=list)
     horizon: MessageId = NOWHERE
     """The last entry that compaction has seen."""
@@ -250,6 +252,7 @@ class Topic:
             other.session.close_producer(other.producer_id)
         if topic_epoch is None:
             self.epoch += 1
+            self.owners.append(producer.session.link.node)
         else:
             self.epoch = topic_epoch
 
@@ -292,17 +295,25 @@ class Topic:
 
     def write_foreign(self, count: int, messages: int = 1, publish_time: int = 1) -> None:
         """Store entries of a producer that is not ours."""
+        message = (SingleMessageMetadata(), b"foreign")
         for _ in range(count if self.owner is not None else 0):
-            head = SingleMessageMetadata(payload_size=7).SerializeToString()
-            payload = (len(head).to_bytes(4, "big") + head + b"foreign") * messages
-            metadata = MessageMetadata(
-                producer_name="foreign",
-                sequence_id=0,
-                publish_time=publish_time,
-                num_messages_in_batch=messages,
-            ).SerializeToString()
-            inner = len(metadata).to_bytes(4, "big") + metadata + payload
-            self._append(_Pending(None, 0, 0, messages, _MAGIC + crc32c(inner).to_bytes(4, "big") + inner))
+            self.write_batch([message] * messages, publish_time)
+
+    def write_batch(self, messages: Sequence[tuple[Any, bytes]], publish_time: int = 1) -> None:
+        """Store an entry with messages, each with its metadata and payload, of a producer that is not ours."""
+        payload = b""
+        for head, value in messages:
+            head.payload_size = len(value)
+            written = head.SerializeToString()
+            payload += len(written).to_bytes(4, "big") + written + value
+        metadata = MessageMetadata(
+            producer_name="foreign",
+            sequence_id=0,
+            publish_time=publish_time,
+            num_messages_in_batch=len(messages),
+        ).SerializeToString()
+        inner = len(metadata).to_bytes(4, "big") + metadata + payload
+        self._append(_Pending(None, 0, 0, len(messages), _MAGIC + crc32c(inner).to_bytes(4, "big") + inner))
         self.deliver()
 
     def _store_head(self, load: int) -> None:

@@ -29,7 +29,16 @@ from typing import Final
 
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset
 
-__all__ = ["PARTITION", "PLAN", "SETTINGS", "TOPIC", "ProgressKey", "PulsarProgress", "Snapshot", "mark_value"]
+__all__ = [
+    "PARTITION",
+    "PLAN",
+    "SETTINGS",
+    "TOPIC",
+    "ProgressKey",
+    "PulsarProgress",
+    "Snapshot",
+    "mark_value",
+]
 
 TOPIC: Final = "__penstock_progress"
 PARTITION: Final = 0
