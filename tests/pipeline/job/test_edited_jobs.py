@@ -50,7 +50,8 @@ class Shop:
         self.project.write({"set": {"subject": "'old'"}, **route}, **pipeline)
 
     def run(self) -> Counter[str]:
-        return Counter(self.project.run(None, engine="loop").counts)
+        spark: Any = None
+        return Counter(self.project.run(spark, engine="loop").counts)
 
     def rename_route(self, name: str) -> None:
         path = self.project.folder / "pipeline.yaml"

@@ -16,7 +16,7 @@
 | kafka_world   | `KafkaHistory`: a topic that fills, programs, and the laws of the delivery      |
 | world_loop    | `WorldLoop`: asyncio loops that blocking programs run on a thread, turned by `World` |
 | kafka_clusters, pulsar_clusters | output on several clusters, on Pulsar, or on both, with their laws |
-| pulsar_to_pulsar, within_pulsar | everything on Pulsar: marks are in topics of it; rows, or what is read from it |
+| pulsar_to_pulsar, within_pulsar | everything on Pulsar, marks included; rows, or what is read from it |
 | edits         | pipelines that are edited between two starts, and one edition for each record       |
 | fusing_loops, fusing_ranges, troubles | loops and tasks, and what happens to them and to brokers    |
 

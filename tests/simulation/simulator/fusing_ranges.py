@@ -21,9 +21,9 @@ from simulator.kafka_clusters import ClustersHistory, MomentsHistory
 from simulator.kafka_world import KafkaHistory, Script, record_of, run_kafka_history
 from simulator.pulsar_clusters import PulsarFanOutTasksHistory, PulsarTasksHistory
 from simulator.pulsar_to_pulsar import PulsarToPulsarHistory
-from simulator.within_pulsar import WithinPulsarTasksHistory
 from simulator.threads import Program
 from simulator.troubles import Troubles
+from simulator.within_pulsar import WithinPulsarTasksHistory
 
 __all__ = [
     "run_edited_range_tasks_to_pulsar",

@@ -300,7 +300,7 @@ class Topic:
             self.write_batch([message] * messages, publish_time)
 
     def write_batch(self, messages: Sequence[tuple[Any, bytes]], publish_time: int = 1) -> None:
-        """Store an entry with messages, each with its metadata and payload, of a producer that is not ours."""
+        """Store an entry of a producer that is not ours, with messages of metadata and payload."""
         payload = b""
         for head, value in messages:
             head.payload_size = len(value)
