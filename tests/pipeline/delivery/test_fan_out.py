@@ -648,6 +648,7 @@ def loop_run(until: Mapping[int, int] | None = None) -> tuple[LoopRun, list[dict
     run._clock, run._more, run._done = Clock(), ',"run":"r"', {0: 5}
     run._clock.reset()
     run._until, run._may_be_stored, run._short_until = dict(until or {}), {}, {}
+    run._begun_until = {}
     run._since = SimpleNamespace(counts=Counter())  # type: ignore[assignment]
     run._open = None
     return run, committed
