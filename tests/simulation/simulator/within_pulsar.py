@@ -33,7 +33,7 @@ class WithinPulsarHistory(PulsarToPulsarHistory):
     @property
     def owners(self) -> list[str]:
         """Who took the topic with the marks of the first partition, which is opened by all."""
-        first = min(self._progress_topics, key=self._progress_topics.__getitem__)
+        first = next(name for name, part in self._progress_topics.items() if part == 0)
         return [node.partition("/")[0] for node in self.pulsar.topics[first].owners]
 
     @property
