@@ -83,6 +83,24 @@ def test_who_waits_is_woken_by_a_record(kafka: Kafka, settings: Settings, new_to
         watch.close()
 
 
+def test_who_waits_asks_for_itself_whatever_the_question_ends_with() -> None:
+    asked: list[list[str]] = []
+
+    def ask(topics: list[str]) -> dict[str, dict[int, int]]:
+        asked.append(topics)
+        if len(asked) == 1:
+            raise ValueError("what nobody has thought of")
+        return {"t": {0: 7}}
+
+    watch, released = EndWatch(Settings(bootstrap=()), ask=ask), threading.Event()
+    try:
+        for found in (None, {0: 7}):
+            assert watch.wait("t", {0: 0}, 600, released=released, asked=lambda: None) == found
+    finally:
+        watch.close()
+    assert asked == [["t"], ["t"]]
+
+
 @pytest.mark.server
 def test_large_records_are_seen_before_they_are_read(
     kafka: Kafka, cluster: Cluster, new_topic: Topic

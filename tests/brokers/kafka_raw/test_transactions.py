@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -244,3 +245,19 @@ def test_who_learns_at_the_abort_that_it_was_shut_out_says_so(
     producer.abort()
     with pytest.raises(ProducerFenced):
         producer.begin()
+
+
+@pytest.mark.parametrize(("seconds", "expired"), [(61.0, True), (59.0, False)])
+def test_time_in_which_the_machine_was_suspended_counts(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, expired: bool
+) -> None:
+    """The broker has aborted the transaction meanwhile: that is no other owner."""
+    made = TransactionalProducer.__new__(TransactionalProducer)
+    made._open, made._id, made._timeout, made._told_at, made.expired = True, "t", 60.0, None, False
+    clock = iter((100.0, 100.0 + seconds))
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(time, "clock_gettime", lambda which: next(clock), raising=False)
+    made._tell()
+    with pytest.raises(ProducerFenced), made._inside():
+        raise ProducerFenced("fenced", error_code=47)
+    assert made.expired is expired

@@ -26,7 +26,7 @@ from penstock.pipeline.delivery.kafka_sink import (
 from penstock.pipeline.delivery.loop import Loop
 from penstock.pipeline.delivery.loop_run import LoopRun
 from penstock.pipeline.delivery.offset_ranges import OffsetRange
-from penstock.pipeline.delivery.progress import PulsarProgress
+from penstock.pipeline.delivery.progress import ProgressKey, PulsarProgress
 from penstock.pipeline.delivery.pulsar.placement import Placement, read_placement, target_key
 from penstock.pipeline.delivery.range_clock import OpenRange, RangeClock, read_moment, read_open_range
 from penstock.pipeline.delivery.range_progress import RangeProgress, read_mark
@@ -558,6 +558,24 @@ def test_at_least_once_a_mark_on_pulsar_comes_behind_the_output(monkeypatch: pyt
     assert done == ["output", "marks"]
 
 
+def test_at_least_once_every_cluster_has_the_marks_behind_all_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(IdempotentSink, "commit", lambda self, marks: done.append("output"))
+
+    def producer(sink: int) -> Any:
+        return SimpleNamespace(
+            send=lambda topic, partition, body: done.append(f"{sink} {topic}"),
+            flush=lambda: done.append(f"{sink} is stored"),
+        )
+
+    outlet = RepeatableProgress.__new__(RepeatableProgress)
+    outlet._on_pulsar, outlet._has_marks, outlet._key = None, True, ProgressKey("g", "c", "t", "")
+    outlet._producers = {1: producer(1), 2: producer(2)}
+    outlet.commit({0: RangeProgress(5, 9)})
+    marks = [f"{sink} __penstock_progress" for sink in (1, 2)]
+    assert done == ["output", *marks, "1 is stored", "2 is stored"]
+
+
 def test_what_some_clusters_have_is_done_again_with_their_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     resumed = Resumption(RangeProgress(0, 0), {1: 25, 0: 13}, RangeProgress(0, 25), 7_000)
     told: list[tuple[int, int]] = []
@@ -608,6 +626,21 @@ def test_a_loop_leaves_out_what_the_same_program_has_written(
     start, left_out, moments, _ = loop_started(monkeypatch, {0: {}, **marks}, plan)
     assert (start, left_out) == ({0: 5}, ahead)
     assert moments == ({0: 70} if ahead else {})
+
+
+def test_a_loop_whose_marks_are_older_than_its_group_begins_at_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = '{"run":"r"%s}'
+    placed: list[GroupOffset | None] = []
+    monkeypatch.setattr(FanOut, "place", lambda self, part, mark, first: placed.append(mark))
+    for ours in (True, False):
+        group = GroupOffset(12, text % OpenRange(7, 30).member if ours else "")
+        marks = {sink: {0: GroupOffset(9, text % "")} for sink in (1, 2)}
+        start, left_out, _, begun = loop_started(monkeypatch, {0: {0: group}, **marks})
+        assert (start, left_out) == ({0: 12 if ours else 9}, {})
+        assert begun == ({0: OpenRange(7, 30)} if ours else {})
+        assert placed.pop() == (group if ours else marks[1][0])
 
 
 @pytest.mark.parametrize(("first", "begun"), [(5, True), (9, False)])

@@ -12,7 +12,14 @@ import pytest
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset
 from penstock.errors import JobFailed, Unreachable, WireError
 from penstock.pipeline.delivery import progress_reader
-from penstock.pipeline.delivery.cluster_marks import offsets_by_sink, plan_of, same_plan, steps
+from penstock.pipeline.delivery.cluster_marks import (
+    earlier_plan,
+    lowest_marks,
+    offsets_by_sink,
+    plan_of,
+    same_plan,
+    steps,
+)
 from penstock.pipeline.delivery.progress import ProgressKey, Snapshot, mark_value
 from penstock.pipeline.delivery.progress_reader import read_progress
 from penstock.pipeline.delivery.range_clock import RangeClock
@@ -219,6 +226,25 @@ def test_a_cluster_that_is_new_begins_where_the_others_are() -> None:
     # Where nothing is written on the cluster that is read, its group only shows the lag.
     assert offsets_by_sink(0, 0, marks, (1,)) == {1: 8}
     assert offsets_by_sink(0, 0, {0: {0: GroupOffset(3)}, 1: {}}, (1,)) == {1: 3}
+
+
+def test_a_group_that_only_shows_the_lag_counts_where_a_loop_has_written_it() -> None:
+    old = {1: {0: GroupOffset(8)}, 2: {}}
+    ours = {0: {0: GroupOffset(9, '{"run":"a"}')}, **old}
+    assert offsets_by_sink(0, 0, ours, (1, 2)) == {1: 9, 2: 9}
+    assert lowest_marks(ours, (1, 2)) == ours[0]
+    for text in ("", "?", '{"start":0}'):
+        moved = {0: {0: GroupOffset(9, text)}, **old}
+        assert offsets_by_sink(0, 0, moved, (1, 2)) == {1: 8, 2: 8}
+        assert lowest_marks(moved, (1, 2)) == old[1]
+
+
+@pytest.mark.parametrize(("run", "begun"), [("a", None), (None, "b")])
+def test_what_marks_say_that_are_older_than_the_group_is_open_no_more(
+    run: str | None, begun: str | None
+) -> None:
+    group = GroupOffset(9, "" if run is None else f'{{"run":"{run}"}}')
+    assert earlier_plan({0: {0: group}, 1: {0: GroupOffset(8, '{"begun":"b"}')}}, (1,), "c") == begun
 
 
 def test_a_mark_behind_the_cluster_that_is_committed_last_is_an_old_one() -> None:

@@ -273,6 +273,7 @@ def work(memory: Memory, *, has_kernel: bool = True, **more: Any) -> Any:
     targets = (SimpleNamespace(topic="out", sink=0), SimpleNamespace(topic="dead", sink=0))
     settings = {
         "exactly_once": True,
+        "source_id": "c",
         "outputs": {},
         "pulsar_outputs": {},
         "progress": None,
@@ -496,7 +497,7 @@ def test_a_loop_that_is_shut_out_says_so() -> None:
     def takes_over() -> bool:
         # Somebody else begins under the same name while this one is at work.
         if memory.epochs and next(taken, False) is None:
-            memory.epochs["g.in.loop"] += 1
+            memory.epochs["g/c/in/loop"] += 1
         return False
 
     memory.fails = takes_over

@@ -55,12 +55,34 @@ def test_who_was_shut_out_says_so(
     producer = Producer(at_abort)
     monkeypatch.setattr(module, "TransactionalProducer", lambda *_, **__: producer)
     program = SimpleNamespace(targets=(), receipts=frozenset())
-    work: Any = SimpleNamespace(exactly_once=True, group="g", topic="t", program=program, pulsar_outputs={})
+    work: Any = SimpleNamespace(
+        exactly_once=True, group="g", topic="t", program=program, pulsar_outputs={}, source_id="s"
+    )
     cluster: Any = None
     with pytest.raises(told) as caught, opened(work, cluster, "loop") as outlet:
         outlet.commit({})
     assert type(caught.value) is told
     assert producer.closed
+
+
+def test_no_two_sources_have_one_transactional_id() -> None:
+    sources = [
+        *(("shop.eu", "c", "in"), ("shop", "c", "eu.in"), ("shop", "eu", "in"), ("shop.eu.c", "", "in")),
+        *(("shop/eu", "c", "in"), ("shop", "eu", "c/in"), ("shop", "eu/c", "in"), ("shop/eu/c", "", "in")),
+        *(
+            ("g", "", "persistent://t/n/in"),
+            ("g//persistent:", "t", "n/in"),
+            ("g", "", "persistent%3A//t/n/in"),
+        ),
+    ]
+    found = set()
+    for group, source_id, topic in sources:
+        work: Any = SimpleNamespace(group=group, source_id=source_id, topic=topic)
+        for name in ("loop", "0", "1"):
+            made = module.transactional_id(work, name)
+            assert made.startswith(f"{group}/"), "who may write with ids that begin with the group may use it"
+            found.add(made)
+    assert len(found) == 3 * len(sources)
 
 
 class Recorded:
@@ -91,7 +113,7 @@ def test_what_is_put_after_a_restart_begins_anew(
         monkeypatch.setattr(module, name, lambda *_, **__: Recorded(calls))
     program = SimpleNamespace(targets=(SimpleNamespace(topic="out", sink=0),), receipts=frozenset())
     work: Any = SimpleNamespace(
-        exactly_once=exactly_once, group="g", topic="t", program=program, pulsar_outputs={}
+        exactly_once=exactly_once, group="g", topic="t", program=program, pulsar_outputs={}, source_id="s"
     )
     cluster, output = None, SimpleNamespace(target=0, partition=0, body=b"")
     with opened(work, cluster, "loop") as outlet:  # type: ignore[arg-type]

@@ -202,7 +202,7 @@ class TransactionalProducer:
 
     def _tell(self) -> None:
         """Note that the time of the transaction runs."""
-        self._told_at = time.monotonic() if self._told_at is None else self._told_at
+        self._told_at = _seconds() if self._told_at is None else self._told_at
 
     def _end(self, *, committed: bool) -> None:
         """End it, if the broker has ever heard of it."""
@@ -224,8 +224,15 @@ class TransactionalProducer:
         except ProducerFenced as exc:
             self._fenced = exc
             since = self._told_at
-            self.expired = since is not None and time.monotonic() - since >= self._timeout
+            self.expired = since is not None and _seconds() - since >= self._timeout
             raise
+
+
+def _seconds() -> float:
+    """Return the time of a clock that goes on while the machine is suspended, as that of the broker does."""
+    # Not every system has it; `time.monotonic` of Linux stands still meanwhile.
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def _check(answer: Answer, what: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset
 from penstock.pipeline.delivery.range_clock import read_moment
+from penstock.pipeline.delivery.range_progress import read_run
 
 __all__ = [
     "SOURCE_SINK",
@@ -86,12 +87,11 @@ def earlier_plan(found: Marks, sinks: Collection[int], now: str | None) -> str |
         for sink in sinks
         if (mark := found[sink].get(part)) is not None and mark.offset > min(each.values())
     ]
-    floors = {part: mark.offset for part, mark in found[SOURCE_SINK].items()}
     begun = {
         _plan_of(mark.metadata, "begun")
         for marks in found.values()
         for part, mark in marks.items()
-        if mark.offset >= floors.get(part, 0)
+        if mark.offset >= _floor(found, part, sinks)
     }
     # One run has written all of them: it begins with marks of its own everywhere.
     return min({plan_of(ahead), *begun} - {None, now}, key=str, default=None)
@@ -112,12 +112,23 @@ def moment_of(marks: Collection[GroupOffset]) -> int | None:
     return None if leading is None else read_moment(leading.metadata)
 
 
-def offsets_by_sink(partition: int, first: int, found: Marks, sinks: Iterable[int]) -> dict[int, int]:
+def _floor(found: Marks, partition: int, sinks: Collection[int]) -> int:
+    """Return where the group is, below which no mark counts; 0 if it is not known whose its offset is.
+
+    Where nothing is written on the cluster that is read, the group only shows how far a loop is, and a client
+    in the group, or a tool, may have moved it: then it counts if a loop has written it.
+    """
+    group = found[SOURCE_SINK].get(partition)
+    is_shown = SOURCE_SINK not in sinks and any(partition in found[sink] for sink in sinks)
+    return 0 if group is None or (is_shown and read_run(group.metadata) is None) else group.offset
+
+
+def offsets_by_sink(partition: int, first: int, found: Marks, sinks: Collection[int]) -> dict[int, int]:
     """Say how far a partition is on each sink, by all marks that there are.
 
     A sink without a mark is new: it begins where the others are, or where the group is, else at `first`. One
-    that is behind the cluster that is read, which is committed last, was not written for a while: its mark is
-    old, and it begins there like a new one.
+    that is behind the group, which is committed last, was not written for a while, or at least once: its mark
+    is old, and it begins there like a new one.
 
     >>> offsets_by_sink(0, 5, {0: {0: GroupOffset(9)}, 1: {0: GroupOffset(11)}, 2: {}}, [1, 2])
     {1: 11, 2: 11}
@@ -125,9 +136,11 @@ def offsets_by_sink(partition: int, first: int, found: Marks, sinks: Iterable[in
     {0: 5, 1: 5}
     >>> offsets_by_sink(0, 5, {0: {0: GroupOffset(9)}, 1: {0: GroupOffset(7)}}, [0, 1])
     {0: 9, 1: 9}
+    >>> offsets_by_sink(0, 5, {0: {0: GroupOffset(9, '{"run":"a"}')}, 1: {0: GroupOffset(7)}}, [1])
+    {1: 9}
     """
-    known = {sink: found[sink][partition].offset for sink in sinks if partition in found[sink]}
-    known = {sink: max(offset, known.get(SOURCE_SINK, 0)) for sink, offset in known.items()}
+    floor = _floor(found, partition, sinks)
+    known = {sink: max(found[sink][partition].offset, floor) for sink in sinks if partition in found[sink]}
     group = found[SOURCE_SINK].get(partition)
     begin = min(known.values(), default=first if group is None else group.offset)
     return {sink: known.get(sink, begin) for sink in sinks}
@@ -146,10 +159,20 @@ def steps(offsets: Mapping[int, int], end: int) -> Iterator[tuple[int, frozenset
         yield until, frozenset(sink for sink, offset in offsets.items() if offset > start)
 
 
-def lowest_marks(found: Marks, sinks: Iterable[int]) -> dict[int, GroupOffset]:
-    """Return the lowest mark of each partition, by those of these sinks; the group's where they have none."""
+def lowest_marks(found: Marks, sinks: Collection[int]) -> dict[int, GroupOffset]:
+    """Return the lowest mark of each partition, by those of these sinks; the group's where they have none.
+
+    Also where they are old, see `offsets_by_sink`.
+
+    >>> group = {0: GroupOffset(9, '{"run":"a"}'), 1: GroupOffset(9)}
+    >>> found = {0: group, 1: {0: GroupOffset(7), 1: GroupOffset(7)}}
+    >>> [mark.offset for part, mark in sorted(lowest_marks(found, (1,)).items())]
+    [9, 7]
+    """
     marks = dict(found[SOURCE_SINK])
     known = [found[sink] for sink in sinks]
     for part in {part for each in known for part in each}:
-        marks[part] = min((each[part] for each in known if part in each), key=lambda mark: mark.offset)
+        lowest = min((each[part] for each in known if part in each), key=lambda mark: mark.offset)
+        if lowest.offset >= _floor(found, part, sinks):
+            marks[part] = lowest
     return marks

@@ -111,6 +111,10 @@ class EndWatch:
             except PenstockError as exc:
                 _log.debug("the ends of %d topics are not known: %s", len(due), exc)
                 ends = {}
+            except Exception:  # noqa: BLE001  # whatever it is, who waits asks for itself
+                # This thread is shared: without it everybody would wait in vain.
+                _log.exception("the ends of %d topics are not known", len(due))
+                ends = {}
             self._tell(due, ends)
         if self._cluster is not None:
             self._cluster.close()

@@ -26,6 +26,7 @@ Pulsar, too, marks are in topics of Pulsar, and shut out by these (`pulsar_progr
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -35,7 +36,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.kafka_raw.producer import Producer
-from penstock.errors import ProducerFenced
+from penstock.brokers.outage import OutageLog
+from penstock.errors import KafkaRefused, ProducerFenced
 from penstock.pipeline.delivery import sink as sink_module
 from penstock.pipeline.delivery.cluster_marks import (
     SOURCE_SINK,
@@ -76,6 +78,7 @@ __all__ = [
     "resume",
 ]
 
+_log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _PLAN_OVERHEAD: Final = 1024
 """Bytes of a batch with one record beside its value, the key with its names included."""
@@ -193,8 +196,7 @@ class ProgressSink(TransactionalSink):
     """A cluster that is not the one that is read: its marks are records in its progress topic."""
 
     def __init__(self, work: WorkerSpec, cluster: Cluster, name: str) -> None:
-        # Groups of two clusters may have one name, so the cluster is part of the transactional id.
-        super().__init__(work, cluster, name, group=f"{work.group}.{work.source_id}")
+        super().__init__(work, cluster, name)
         self._key = work.progress_key
         self._plan = _plan_to_keep(work, cluster)
         """What the program was made of, until it is committed: with the first marks, before any output."""
@@ -242,14 +244,15 @@ class RepeatableProgress(IdempotentSink):
             self._on_pulsar = _pulsar_marks(work, work.progress, cluster, name)
 
     def commit(self, marks: Mapping[int, RangeProgress]) -> None:
-        """Wait for all acknowledgments of all clusters, then write the marks to the first of them."""
+        """Wait for all acknowledgments of all clusters, then write the marks to each that has some."""
         super().commit(marks)
         if self._on_pulsar is not None:
             self._on_pulsar.commit(marks)
         elif self._has_marks and marks:
-            first = self._producers[min(self._producers)]
-            first.send(TOPIC, PARTITION, _body(_mark_rows(self._key, marks)))
-            first.flush()
+            for producer in self._producers.values():
+                producer.send(TOPIC, PARTITION, _body(_mark_rows(self._key, marks)))
+            for producer in self._producers.values():
+                producer.flush()
 
     def close(self) -> None:
         """Close the producers."""
@@ -323,6 +326,7 @@ class FanOut:
         # Where nothing is written on the cluster that is read, the group's offset only shows the lag.
         is_shown = SOURCE_SINK not in order and work.pulsar is None
         self._group = GroupOffsets(cluster, work.group) if is_shown else None
+        self._showing = OutageLog(_log, f"commits of progress to group {work.group}") if is_shown else None
         with ExitStack() as opened_so_far:
             for sink in order:
                 made = SourceSink if sink == SOURCE_SINK else ProgressSink
@@ -531,10 +535,25 @@ class FanOut:
         self._former_partitions = None
         self._has_letters = False
         self._write_receipts()
-        if self._group is not None:
-            self._group.commit(sink_module.offsets_of(self._work.topic, marks))
+        self._show(marks)
         for pulsar in self._pulsar.values():
             pulsar.committed({part: mark.offset for part, mark in marks.items()})
+
+    def _show(self, marks: Mapping[int, RangeProgress]) -> None:
+        """Commit the offsets of the group where they only show the lag: what counts is committed already.
+
+        Whoever refuses that, such as a group that has members, does not stop the work.
+        """
+        if self._group is None or self._showing is None:
+            return
+        try:
+            self._group.commit(sink_module.offsets_of(self._work.topic, marks))
+        except KafkaRefused as exc:
+            if exc.retriable:
+                raise
+            self._showing.failed(exc)
+        else:
+            self._showing.worked()
 
     def _told(self, mark: RangeProgress) -> RangeProgress:
         """Leave the digest out of a mark if a function may have failed in what it stands for.

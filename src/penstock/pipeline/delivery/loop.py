@@ -31,6 +31,7 @@ from penstock.errors import (
     Unreachable,
 )
 from penstock.pipeline.delivery.cluster_marks import (
+    SOURCE_SINK,
     Marks,
     earlier_plan,
     is_open,
@@ -312,6 +313,9 @@ class Loop:
             ]
             for part, each in places.items()
         }
+        for part, group in found.get(SOURCE_SINK, {}).items():
+            if not known.get(part, True) and group.offset == min(places[part].values()):
+                known[part] = [group]  # all marks are older than the group's, which was moved since
         for part, each in places.items():
             lowest = min(known[part], key=lambda mark: mark.offset, default=None)
             outlet.place(part, lowest, min(each.values()))
@@ -323,10 +327,8 @@ class Loop:
         begun = {
             part: open_range
             for part, first in start.items()
-            for sink in outlet.sinks
-            if (mark := found[sink].get(part)) is not None
-            and mark.offset == first
-            and (open_range := read_open_range(mark.metadata)) is not None
+            for mark in known[part]
+            if mark.offset == first and (open_range := read_open_range(mark.metadata)) is not None
         }
         return start, ahead, moments, begun
 

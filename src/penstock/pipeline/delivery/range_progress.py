@@ -19,6 +19,8 @@ __all__ = ["Belonging", "RangeProgress", "Owner", "read_belonging", "read_mark",
 _MOST_ROUTES: Final = 100
 """So many digests of routes a mark keeps: a broker bounds the text (offset.metadata.max.bytes, 4096)."""
 _MOST_LABEL: Final = 120
+_MOST_COUNTED: Final = 1 << 53
+"""No range has more of anything; the sums of all ranges of a task have to fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,11 @@ def read_mark(start: int, offset: int | None, text: str) -> RangeProgress:
     ({'n_in': 4}, {})
     >>> read_mark(5, 3, "").offset, read_mark(5, None, "").offset
     (5, 5)
+
+    Anybody may have written it: what no range can have counted is left out.
+
+    >>> read_mark(5, 9, '{"start":5,"counts":{"n_in":1%s,"n_out":-1,"n_dead":2}}' % (18 * "0")).counts
+    {'n_dead': 2}
     """
     if offset is None or offset <= start:
         return RangeProgress(start, start)
@@ -156,6 +163,7 @@ def _counts(text: str, start: int) -> dict[str, int]:
         found: Any = json.loads(text)
         if found["start"] != start:
             return {}
-        return {str(name): int(count) for name, count in found["counts"].items()}
+        counts = {str(name): int(count) for name, count in found["counts"].items()}
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return {}
+    return {name: count for name, count in counts.items() if 0 <= count <= _MOST_COUNTED}

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote
 
 from penstock.brokers.kafka_raw.group_offsets import GroupOffset, GroupOffsets
 from penstock.brokers.kafka_raw.producer import BatchRefusal, Producer
@@ -85,14 +86,13 @@ class TransactionalSink:
 
     every = 0.0
 
-    def __init__(self, work: WorkerSpec, cluster: Cluster, name: str, *, group: str | None = None) -> None:
-        """`group` is what the transactional id begins with, if not with that of the marks."""
+    def __init__(self, work: WorkerSpec, cluster: Cluster, name: str) -> None:
         self._work = work
         self._topics = [target.topic for target in work.program.targets]
         # KIP-98: InitProducerId raises the epoch, so an orphan that still writes is fenced, and what it left
         # open is aborted before its marks are read.
         self._producer = TransactionalProducer(
-            cluster, f"{group or work.group}.{work.topic}.{name}", timeout=TRANSACTION_SECONDS
+            cluster, transactional_id(work, name), timeout=TRANSACTION_SECONDS
         )
         self._begun = False
 
@@ -264,6 +264,20 @@ def _pulsar_outputs(work: WorkerSpec, cluster: Cluster) -> dict[int, PulsarOutpu
         found[sink] = PulsarOutput(work, cluster.pulsar(sink), sink, exactly_once=False)
         found[sink].place(0, Placement(counts), 0, begun=False)
     return found
+
+
+def transactional_id(work: WorkerSpec, name: str) -> str:
+    """Name the transactions of a source: two sources, or two names of one source, never have the same id.
+
+    The last three parts hold no slash, so a group may hold one. Groups of two clusters may have one name, so
+    the cluster that is read is a part.
+
+    >>> from types import SimpleNamespace
+    >>> work = SimpleNamespace(group="shop.eu", source_id="c1", topic="persistent://t/n/in")
+    >>> transactional_id(work, "loop")
+    'shop.eu/c1/persistent%3A%2F%2Ft%2Fn%2Fin/loop'
+    """
+    return "/".join((work.group, *(quote(part, safe="") for part in (work.source_id, work.topic, name))))
 
 
 def offsets_of(topic: str, marks: Mapping[int, RangeProgress]) -> dict[tuple[str, int], GroupOffset]:
