@@ -21,7 +21,7 @@ from penstock.contract.parser import MAX_BYTES, parse
 from penstock.contract.pointer import Reference
 from penstock.errors import ConfigError, MissingExtra
 
-__all__ = ["Access", "CannotRead", "Files", "Forbidden"]
+__all__ = ["Access", "CannotRead", "Files", "Forbidden", "read_file"]
 
 MAX_FILES: Final = 500
 MAX_PEEKED: Final = 5_000
@@ -95,7 +95,7 @@ class Files:
 
     def open_root(self, raw: bytes | None = None) -> Node | None:
         """Read the document itself; `raw` if its bytes are known already."""
-        return self._load(str(self.root), raw if raw is not None else _read_file(self.root))
+        return self._load(str(self.root), raw if raw is not None else read_file(self.root))
 
     def open(self, reference: Reference, base: str) -> Node | None:
         """Read the file that a reference in `base` names; None if it is broken, which is reported."""
@@ -103,7 +103,7 @@ class Files:
         if name not in self._trees:
             if len(self._trees) >= MAX_FILES:
                 raise CannotRead(f"the contract has more than {MAX_FILES} files")
-            self._load(name, _fetch(name) if _is_url(name) else _read_file(Path(name)))
+            self._load(name, _fetch(name) if _is_url(name) else read_file(Path(name)))
         return self._trees[name]
 
     def beside(self, base: str, suffix: str) -> list[str]:
@@ -124,7 +124,7 @@ class Files:
             if name not in self._peeked:
                 self._peeked[name] = None
                 if len(self._peeked) <= MAX_PEEKED:
-                    self._peeked[name] = parse(_read_file(Path(name)), name, Report())
+                    self._peeked[name] = parse(read_file(Path(name)), name, Report())
         except (CannotRead, Forbidden):
             return None
         return self._peeked[name]
@@ -164,7 +164,8 @@ def _is_url(name: str) -> bool:
     return name.startswith(("http://", "https://"))
 
 
-def _read_file(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """Read a file, up to a bound; raises CannotRead."""
     try:
         if path.is_dir():
             raise CannotRead("it is a folder")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 from penstock.config import Context
 from penstock.contract import Contract, ResolvedOperation, resolve, validate
+from penstock.contract.files import CannotRead, read_file
 from penstock.contract.finding import Report, Severity
 from penstock.contract.node import Node as DocumentNode
 from penstock.errors import InvalidExpression, PenstockError, PipelineError
@@ -71,21 +73,34 @@ def check_pipeline(
     context: Context | None = None,
     raw: bytes | None = None,
     contract: bytes | None = None,
+    known: Contract | None = None,
 ) -> PipelineCheck:
     """Read a pipeline and its contract and check every rule, without Spark and without a broker.
 
-    `raw` and `contract` are the contents of the two files if they are not those on disk.
+    `raw` and `contract` are the contents of the two files if they are not those on disk. With `known` that is
+    the contract, whatever the pipeline names.
     """
-    report = Report()
+    report, pipeline = Report(), None
+    raw = _content(Path(path)) if raw is None else raw
     document = read_pipeline(Path(path), report, raw)
-    pipeline = None
     if document is not None:
-        found = _contract(document, Path(path), report, contract)
+        if known is None and contract is None:
+            contract = _content(Path(path).parent / document.contract)
+        found = known or _contract(document, Path(path), report, contract)
         if found is not None:
-            pipeline = _Compiler(document, found, Path(path), context, report).compile()
+            made = _Compiler(document, found, Path(path), context, report).compile()
+            pipeline = replace(made, raw=raw or b"", contract_raw=contract or b"")
     findings = tuple(report)
     broken = any(finding.severity is Severity.ERROR for finding in findings)
     return PipelineCheck(pipeline=None if broken else pipeline, findings=findings)
+
+
+def _content(path: Path) -> bytes | None:
+    """Read a file once, so that what is kept of it is what was compiled. None: who needs it says why."""
+    try:
+        return read_file(path)
+    except CannotRead:
+        return None
 
 
 def _contract(document: PipelineDocument, path: Path, report: Report, raw: bytes | None) -> Contract | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +50,10 @@ class Pipeline:
     engine_text: str = ""
     """As the file says, which may be a former name."""
     contract: Contract
+    raw: bytes = field(default=b"", repr=False, compare=False)
+    """The file as it was compiled; what is on disk may have been edited since."""
+    contract_raw: bytes = field(default=b"", repr=False, compare=False)
+    """The document of the contract, without the files that it refers to."""
     routes: tuple[CompiledRoute, ...]
     context: Context | None = None
     name: str | None = None

@@ -289,6 +289,17 @@ def test_ids_that_a_batch_names_are_looked_up_and_missing_ones_asked_again_later
     assert not schemas.learn(str(UnknownSchemas("onOther", ["id:1"])))
 
 
+def test_what_a_table_has_told_is_no_reason_to_run_a_batch_again(shop: Any, registry: FakeRegistry) -> None:
+    schemas, operation = schemas_of(registry, [0.0]), shop.operation("onAvro")
+    schemas.table(operation)
+    other = registry.add("elsewhere", '"string"')
+    failed = str(UnknownSchemas("onAvro", [f"id:{other}", "id:99"]))
+    assert schemas.learn(failed)
+    assert schemas.learn(failed), "who was told nothing yet asks again"
+    assert schemas.table(operation).known
+    assert not schemas.learn(failed), "it would name them for ever"
+
+
 def test_noise_is_not_looked_up_for_ever(shop: Any, registry: FakeRegistry) -> None:
     schemas = schemas_of(registry, [0.0])
     operation = shop.operation("onAvro")

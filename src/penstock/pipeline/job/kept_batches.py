@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock.brokers.kafka_offsets import Offsets
 from penstock.pipeline.delivery.offset_ranges import OffsetRange, Share
@@ -16,6 +17,10 @@ from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.offsets import offsets_of
 from penstock.pipeline.spark.stream import Offset, OffsetPlanner
+
+if TYPE_CHECKING:
+    from penstock.pipeline.compile import Pipeline
+    from penstock.pipeline.job.preparation import Checked
 
 __all__ = ["KeptBatches", "OpenBatch"]
 
@@ -26,6 +31,8 @@ class OpenBatch:
 
     end: Offsets
     work: WorkerSpec
+    made_of: tuple[Checked, Pipeline] | None = None
+    """What the work is made of anew when schemas were learnt that its records name; None: it knows all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

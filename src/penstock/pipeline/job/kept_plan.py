@@ -6,7 +6,8 @@ text of the pipeline and of its contract. A restart with other routes compiles t
 result only if it is the same program, by its digest; the next batch is the first of the new plan. Functions,
 and files that the contract refers to, are those of now. Credentials are in the context, not in these texts.
 
-A loop keeps the same in progress topics, before its first record (`delivery.kept_plans`).
+A loop keeps the same in progress topics, before its first record (`delivery.kept_plans`). Others may write
+there, so less of it is taken (`foreign_plan`).
 
 For one Kafka cluster nothing is kept: what an interrupted transaction wrote is aborted, so a record is
 evaluated by one plan only.
@@ -19,12 +20,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.brokers.kafka_raw.retry import is_retriable
 from penstock.errors import CheckpointMismatch, PenstockError, PipelineError
 from penstock.pipeline.assembly import Source, sources_of
 from penstock.pipeline.compile import Pipeline, check_pipeline
 from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from penstock.pipeline.job.checkpoint import Checkpoint
 from penstock.pipeline.job.fingerprint import read_fingerprint
+from penstock.pipeline.job.foreign_plan import compiled_by
 
 __all__ = ["Begun", "KeptPlan", "begun_batch", "kept_plan"]
 
@@ -44,13 +47,14 @@ class KeptPlan:
 
     @classmethod
     def of(cls, pipeline: Pipeline, digest: str) -> KeptPlan | None:
-        """Take the files of a pipeline; None if they are too large, or are no text any more."""
-        try:
-            texts = [path.read_bytes().decode() for path in (pipeline.path, pipeline.contract.files[0])]
-        except (OSError, UnicodeDecodeError):
+        """Take the texts that a pipeline was compiled from; None if they are too large, or not known.
+
+        What is on disk may have been edited since, and would be kept under a digest that is not its own.
+        """
+        raw = (pipeline.raw, pipeline.contract_raw)
+        if not all(raw) or sum(map(len, raw)) > MAX_BYTES:
             return None
-        if sum(map(len, texts)) > MAX_BYTES:
-            return None
+        texts = [each.decode() for each in raw]
         return cls(digest=digest, pipeline=texts[0], contract=texts[1])
 
     @classmethod
@@ -84,7 +88,8 @@ class KeptPlan:
     def compiled(self, now: Pipeline) -> Pipeline:
         """Compile it again, with the context and beside the files of the pipeline of `now`.
 
-        Raises PipelineError if it breaks a rule: a file that it needs has changed, or the version has.
+        It is trusted: only who keeps the checkpoint has written it. Raises PipelineError if it breaks a rule:
+        a file that it needs has changed, or the version has.
         """
         found = check_pipeline(
             now.path, context=now.context, raw=self.pipeline.encode(), contract=self.contract.encode()
@@ -132,12 +137,16 @@ class Begun:
         try:
             if self.plan is None:
                 raise PipelineError("they were not kept")
-            old = self.plan.compiled(now)
+            plan = self.plan
+            is_ours = self.batch is not None  # a checkpoint is; progress topics are written by others, too
+            old = plan.compiled(now) if is_ours else compiled_by(now, plan.pipeline, plan.contract)
             found = [source for source in sources_of(old) if source.name == name]
             work = check(found[0], old) if found else None
             if work is None or work.plan != self.plan.digest:
                 raise PipelineError("they are another program now, or topics that they write to have changed")
         except PenstockError as exc:
+            if is_retriable(exc):
+                raise  # a cluster or a registry is away: that says nothing of the routes
             if now.requires_exactly_once:
                 raise CheckpointMismatch(
                     f"{self.name} of {name} was begun by other routes, and cannot be finished by them",

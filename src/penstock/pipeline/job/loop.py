@@ -75,6 +75,7 @@ class _Ready:
     """Where it begins."""
     is_empty: bool
     """Whether the topic held nothing when it was looked at."""
+    schemas: Schemas
     learnt: Callable[[UnknownSchemas], WorkerSpec]
     """Looks schemas up in the registry and gives the work that knows them; ClusterError if it cannot."""
 
@@ -142,7 +143,14 @@ class LoopJob(Job):
             stage = stage_of(source, self.pipeline, schemas)
             return with_stage(work, settled(stage, found, len(source.servers)))
 
-        return _Ready(work=work, anew=anew, position=begin, is_empty=found.is_empty, learnt=learnt)
+        return _Ready(
+            work=work,
+            anew=anew,
+            position=begin,
+            is_empty=found.is_empty,
+            schemas=schemas,
+            learnt=learnt,
+        )
 
     def _work(
         self,
@@ -152,10 +160,16 @@ class LoopJob(Job):
         group: str,
         policy: str,
         schemas: Schemas,
+        *,
+        loads: bool = True,
     ) -> tuple[WorkerSpec, Survey]:
-        """Look at the clusters of a source, and return what its loop is told."""
+        """Look at the clusters of a source, and return what its loop is told.
+
+        Without `loads` no function is loaded: somebody else may have named it.
+        """
         stage = stage_of(source, pipeline, schemas)
-        check_functions(stage)
+        if loads:
+            check_functions(stage)
         found = survey(source, stage, clusters)
         work = work_of(
             source,
@@ -192,20 +206,25 @@ class LoopJob(Job):
         return True
 
     def _restored(
-        self, name: str, now: WorkerSpec, digest: str, packed: Iterable[bytes]
+        self, name: str, now: WorkerSpec, schemas: Schemas, digest: str, packed: Iterable[bytes]
     ) -> WorkerSpec | None:
         """Make the work of the plan that left something open; None if it is not to be had.
 
         It is called in the thread of a loop. Raises CheckpointMismatch instead of None if the pipeline
-        requires exactly once.
+        requires exactly once. `schemas` are those of the source: it learns what records of either plan name.
         """
         found = (KeptPlan.unpacked(each) for each in packed)
         kept = next((each for each in found if each is not None and each.digest == digest), None)
 
         def check(source: Source, old: Pipeline) -> WorkerSpec:
-            work, _ = self._work(source, old, Clusters(), now.group, now.on_data_loss, Schemas())
+            refuse_unrunnable(LOOP, source)
+            told = (now.group, now.on_data_loss, schemas)
+            work, _ = self._work(source, old, Clusters(), *told, loads=False)
             assert kept is not None
-            # The files are those of now.
+            if work.plan != digest:
+                return work  # which is refused, before anything of it is loaded
+            check_functions(work.stage)
+            # What is kept stays as it was read.
             work = replace(work, kept_plan=kept.packed())
             return work if work.progress is None else with_progress(work)
 
@@ -279,7 +298,7 @@ class LoopJob(Job):
             take_over=self.options.take_over,
             outage=self.outages[name],
             learnt=ready.learnt,
-            restore=partial(self._restored, name, ready.work),
+            restore=partial(self._restored, name, ready.work, ready.schemas),
         )
 
         def run() -> None:

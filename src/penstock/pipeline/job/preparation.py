@@ -47,6 +47,7 @@ __all__ = [
     "Checked",
     "Prepared",
     "check_sources",
+    "learn",
     "is_indexed",
     "prepare",
     "promised",
@@ -224,15 +225,19 @@ def _prepare(
     begun = begun_batch(checkpoint, plan)
     open_batch = None
     if begun is not None:
+        made_of: tuple[Checked, Pipeline] | None = None
 
         def checked(source: Source, old: Pipeline) -> WorkerSpec:
-            return _check(source, old, settings, clusters).work
+            nonlocal made_of
+            made_of = _check(source, old, settings, clusters), old
+            return made_of[0].work
 
         begun_work, said = begun.work(source.name, pipeline, checked)
         notes.append(said)
         if begun_work is not None:
             begun_work = with_progress(_named(begun_work, each.group, query))
-            open_batch = OpenBatch(end=checkpoint.planned(source.topic), work=begun_work)
+            end = checkpoint.planned(source.topic)
+            open_batch = OpenBatch(end=end, work=begun_work, made_of=made_of)
     return Prepared(
         source=source,
         stage=each.stage,
@@ -371,10 +376,26 @@ def promised(source: Source, work: WorkerSpec, settings: JobOptions) -> Iterator
 
 
 def refreshed(prepared: Prepared, pipeline: Pipeline) -> Prepared:
-    """Give a source with the schemas that were learnt since it was prepared."""
-    stage = stage_of(prepared.source, pipeline, prepared.schemas)
-    stage = settled(stage, prepared.survey, len(prepared.source.servers))
-    return replace(prepared, stage=stage, work=with_stage(prepared.work, stage))
+    """Give a source, and the batch that was begun before, with the schemas that were learnt since."""
+    stage = _stage_again(prepared, pipeline)
+    open_batch = prepared.open_batch
+    if open_batch is not None and open_batch.made_of is not None:
+        work = with_stage(open_batch.work, _stage_again(*open_batch.made_of))
+        open_batch = replace(open_batch, work=work)
+    return replace(prepared, stage=stage, work=with_stage(prepared.work, stage), open_batch=open_batch)
+
+
+def learn(prepared: Prepared, text: str) -> bool:
+    """Look up the schemas that a failed batch names; True if it is worth running it again."""
+    made_of = None if prepared.open_batch is None else prepared.open_batch.made_of
+    # Both are asked: either may have been the one that did not know them.
+    found = [each.schemas.learn(text) for each in (prepared, *(made_of or ())[:1])]
+    return any(found)
+
+
+def _stage_again(made: Prepared | Checked, pipeline: Pipeline) -> Stage:
+    stage = stage_of(made.source, pipeline, made.schemas)
+    return settled(stage, made.survey, len(made.source.servers))
 
 
 def _without_group(source: Source, group: str | None) -> Iterator[str]:

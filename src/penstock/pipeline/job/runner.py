@@ -44,7 +44,7 @@ from penstock.pipeline.job.lag import LagMonitor
 from penstock.pipeline.job.lease import Lease, leased, until_reachable
 from penstock.pipeline.job.offsets import advanced, gap
 from penstock.pipeline.job.options import JobOptions
-from penstock.pipeline.job.preparation import Checked, Prepared, check_sources, prepare, refreshed
+from penstock.pipeline.job.preparation import Checked, Prepared, check_sources, learn, prepare, refreshed
 from penstock.pipeline.job.progress import Planned, Progress, Totals, listener
 from penstock.pipeline.job.query import RunningQuery, ended, finish, start_query, stop_queries
 from penstock.pipeline.job.restarts import (
@@ -481,7 +481,7 @@ class Job:
         """Look up schemas that a query has ended for; after UnknownSchemas it can start again."""
         each = self._prepared[name]
         try:
-            if not each.schemas.learn(str(exc)):
+            if not learn(each, str(exc)):
                 return None
             if not self._stop.is_set():
                 self._prepared[name] = refreshed(each, self.pipeline)

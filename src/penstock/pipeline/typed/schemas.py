@@ -60,6 +60,8 @@ class _Book:
     known: dict[str, SchemaTexts] = field(default_factory=dict)
     missing: dict[str, float] = field(default_factory=dict)
     lookups: int = 0
+    has_news: bool = False
+    """Whether something was found out since the last table was made."""
 
 
 class Schemas:
@@ -80,18 +82,22 @@ class Schemas:
             book = _Book(operation, registry)
             self._prefetch(book)  # if the registry is away, the next call asks again
             self._books[operation.id] = book
-        now = self._clock()
+        now, book.has_news = self._clock(), False
         book.missing = {token: at for token, at in book.missing.items() if now - at < _ASK_AGAIN}
         return SchemaTable(
             known=dict(book.known), missing=frozenset(book.missing), asks=book.lookups < _MOST_LOOKUPS
         )
 
     def learn(self, text: str) -> bool:
-        """Look up the ids that a failed batch names; True if it is worth running it again."""
+        """Look up the ids that a failed batch names; True if it is worth running it again.
+
+        That is if something was found out, be it that there is no such schema, since the last table was made:
+        who names an id of which the table has told that already would name it for ever.
+        """
         named = {name: tokens for name, tokens in unknown_ids(text).items() if name in self._books}
         for name, tokens in named.items():
             self._look_up(self._books[name], sorted(tokens - self._books[name].known.keys()))
-        return bool(named)
+        return any(self._books[name].has_news for name in named)
 
     def written(
         self, contract: Contract, operation: ResolvedOperation, message: ResolvedMessage
@@ -136,6 +142,7 @@ class Schemas:
                 book.lookups += 1
                 kind, _, value = token.partition(":")
                 found = _LOOKUPS[kind](client, value)
+                book.has_news = True
                 if found is None:
                     book.missing[token] = self._clock()
                 else:
