@@ -53,6 +53,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
         source=SimpleNamespace(connections={}),
         stage=None,
         schemas=SimpleNamespace(learn=lambda text: False),
+        open_batch=None,
     )
     made._prepared = {"s": prepared}  # type: ignore[dict-item]
     made.totals = {"s": runner.Totals()}

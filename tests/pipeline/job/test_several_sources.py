@@ -42,6 +42,7 @@ class Sources:
                 name=name,
                 source=SimpleNamespace(connections={}),
                 schemas=SimpleNamespace(learn=lambda text: False),
+                open_batch=None,
             )
             job.totals[name] = runner.Totals()
             job.outages[name] = OutageLog(logging.getLogger("test"), f"{name}: kafka")
