@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sysconfig
+import venv
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -12,7 +16,14 @@ from penstock.embedded.java import find_java
 from penstock.embedded.ports import choose_port
 from penstock.embedded.process import ServerProcess
 
-__all__ = ["SHORT_LIVED", "HistoryServer", "Standalone"]
+__all__ = [
+    "SHORT_LIVED",
+    "HistoryServer",
+    "Standalone",
+    "environment_of",
+    "python_without_penstock",
+    "submit",
+]
 
 SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of a Java that starts with less CPU and is slow with many records."""
@@ -129,3 +140,42 @@ def _daemon(name: str, folder: Path, *words: str, number: int = 0, **more: str) 
 
 def _text(process: ServerProcess) -> str:
     return process.out.read_text(encoding="utf-8", errors="replace")
+
+
+def python_without_penstock(folder: Path) -> str:
+    """Make a Python that has the libraries of REQUIREMENTS, and no Penstock."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    # A folder named in a .pth file is searched; the .pth files in it, which install Penstock, are not read.
+    libraries = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    (libraries / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = folder / "bin" / "python"
+    probe = "import pyarrow, sys\ntry:\n import penstock\nexcept ImportError:\n sys.exit(0)\nsys.exit(1)"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([python, "-c", probe], check=True, cwd=folder, env=environment)
+    return str(python)
+
+
+def submit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run spark-submit where no Python but the one it is told is found."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    environment = {name: text for name, text in environment_of(folder).items() if name != "PYTHONPATH"}
+    environment |= {"SPARK_HOME": str(home), "JAVA_HOME": str(find_java().home), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        ["bash", str(home / "bin" / "spark-submit"), *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+        env=environment,
+    )
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    """On loopback, with executors that compile little: they live for seconds."""
+    defaults = folder / "conf" / "spark-defaults.conf"
+    defaults.parent.mkdir(exist_ok=True)
+    defaults.write_text(f"spark.executor.extraJavaOptions {SHORT_LIVED}\n")
+    return {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(defaults.parent)}

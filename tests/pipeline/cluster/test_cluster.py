@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
 import sys
-import sysconfig
 import time
 import uuid
 import venv
@@ -18,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ruamel.yaml import YAML
-from standalone import SHORT_LIVED, Standalone
+from standalone import Standalone, environment_of, python_without_penstock, submit
 
 from penstock.brokers.kafka_records import publish, scan
-from penstock.embedded.java import find_java
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.deadletter import TYPE
 from penstock.record import KafkaRecord
@@ -39,16 +36,7 @@ DEAD_EVERY = 40
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Make a Python that has the libraries of REQUIREMENTS, and no Penstock."""
-    folder = tmp_path_factory.mktemp("bare")
-    venv.create(folder, with_pip=False, symlinks=True)
-    # A folder named in a .pth file is searched; the .pth files in it, which install Penstock, are not read.
-    libraries = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
-    (libraries / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    python = folder / "bin" / "python"
-    probe = "import pyarrow, sys\ntry:\n import penstock\nexcept ImportError:\n sys.exit(0)\nsys.exit(1)"
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run([python, "-c", probe], check=True, cwd=folder, env=environment)
-    return str(python)
+    return python_without_penstock(tmp_path_factory.mktemp("bare"))
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +161,7 @@ def test_the_application_is_all_that_a_machine_with_spark_needs(
     line = json.loads(packed.stdout)["submit"]["standalone"].replace("spark://HOST:7077", master)
     python = empty_python if libraries == "--libraries" else bare_python
     words = shlex.split(re.sub(r"python3\.\d+\b", python, line).replace("\\\n", " "))
-    result = _submit(project, *words[1:], "--once", "-o", "json", "--shadow", "1")
+    result = submit(project, *words[1:], "--once", "-o", "json", "--shadow", "1")
     assert result.returncode == 0, result.stderr
     # spark-submit writes what Python says to both streams into its standard output.
     total = json.loads(result.stdout[result.stdout.index('{\n  "total"') :])["total"]
@@ -203,7 +191,7 @@ def test_a_worker_that_is_killed_costs_nothing_and_repeats_nothing(
     words = ("--until-idle", "--idle", "8", "--max-offsets", "20", "--master", master, "--worker-python")
     command = [sys.executable, "-m", "penstock.cli", "run", *words, bare_python]
     said = project / "stderr"
-    environment = _environment(project)
+    environment = environment_of(project)
     with said.open("wb") as err:
         job = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=err, env=environment)
     try:
@@ -231,7 +219,7 @@ def test_a_cluster_without_workers_is_told_and_used_when_it_has_one(
     with Standalone(tmp_path_factory.mktemp("empty"), workers=0) as empty, said.open("wb") as err:
         words = ("--once", "--master", empty.address, "--worker-python", sys.executable)
         command = [sys.executable, "-m", "penstock.cli", "run", *words]
-        environment = _environment(project)
+        environment = environment_of(project)
         job = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=err, env=environment)
         try:
             end = time.monotonic() + 240
@@ -269,31 +257,5 @@ def _penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=300,
         check=False,
-        env=_environment(folder),
+        env=environment_of(folder),
     )
-
-
-def _submit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run spark-submit where no Python but the one it is told is found."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    environment = {name: text for name, text in _environment(folder).items() if name != "PYTHONPATH"}
-    environment |= {"SPARK_HOME": str(home), "JAVA_HOME": str(find_java().home), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(
-        ["bash", str(home / "bin" / "spark-submit"), *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-        env=environment,
-    )
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """On loopback, with executors that compile little: they live for seconds."""
-    defaults = folder / "conf" / "spark-defaults.conf"
-    defaults.parent.mkdir(exist_ok=True)
-    defaults.write_text(f"spark.executor.extraJavaOptions {SHORT_LIVED}\n")
-    return {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(defaults.parent)}

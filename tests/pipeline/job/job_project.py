@@ -109,10 +109,11 @@ class Project:
             }
         return known
 
-    def produce(self, records: Iterable[KafkaRecord]) -> None:
+    def produce(self, records: Iterable[KafkaRecord], **options: str) -> None:
         from confluent_kafka import Producer
 
-        producer = Producer({**self.server("in").client_options(), "linger.ms": "20", "log_level": "0"})
+        usual = {**self.server("in").client_options(), "linger.ms": "20", "log_level": "0"}
+        producer = Producer({**usual, **options})
         for record in records:
             headers = list(record.headers)
             where = {} if record.partition is None else {"partition": record.partition}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -12,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 
-import psutil
 import pulsar as pulsar_client
 import pytest
+from directed import assert_kafka_has_each_once, assert_letters, everybody, finished
 from pulsar_project import PulsarSide, ids_of, on_pulsar, wait_until
 from pulsar_rows import batch_of
 from pulsar_transactions import ABORT, COMMIT, Transactions
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(1800)]
 Make = Callable[..., Any]
-ROUNDS = int(os.environ.get("SOAK_ROUNDS", "50"))
 
 
 @pytest.fixture(scope="module")
@@ -121,107 +118,25 @@ def test_spark_reads_pulsar_and_writes_kafka(shop: Any, side_of: Make, spark: Sp
     wait_until(lambda: side.backlog(subscription) == 0)
 
 
-# The law: nothing lost, nothing twice, in order
+# A broker that is away; who is killed is in test_exactly_once
 
 
-def assert_once_and_in_order(shop: Any, events: int, poison: int = 100) -> None:
-    """Every event is there once, those of a key in the order of their numbers; so are the letters."""
-    found = [(each.key, int(KafkaBinding().decode(each).id[2:])) for each in shop.read("out")]
-    assert Counter(number for _, number in found) == Counter(range(events))
-    for key in {key for key, _ in found}:
-        numbers = [number for each, number in found if each == key]
-        assert numbers == sorted(numbers)
-    dead = Counter(letter.record.value for letter in letters(shop))
-    assert dead == Counter(b"poison-%d" % number for number in range(0, events, poison))
-
-
-def finished(shop: Any, engine: str) -> None:
-    last = shop.spawn("run", "--engine", engine, "--once", "-o", "json")
-    assert last.ended() == 0, last.told()
-
-
-def kill_all(running: Any) -> None:
-    driver = psutil.Process(running.process.pid)
-    family = [driver, *driver.children(recursive=True)]
-    for process in family:
-        process.kill()
-    running.ended()
-
-
-def kill_a_worker(running: Any) -> None:
-    family = psutil.Process(running.process.pid).children(recursive=True)
-    workers = [child for child in family if "pyspark" in _command(child)]
-    parents = {worker.ppid() for worker in workers}
-    leaves = [worker for worker in workers if worker.pid not in parents]
-    assert leaves
-    for worker in leaves:
-        worker.kill()
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
-def killed_loops(shop: Any, side: PulsarSide, rounds: int, each: int = 3000) -> int:
-    """Kill a loop in the middle of its work, so many times; give how many events there are."""
-    moments = random.Random(rounds)
-    for number in range(rounds):
-        side.send(range(number * each, (number + 1) * each), poison=100)
-        running = shop.spawn("run", "--engine", "loop")
-        running.until(r"batch \d+ ")
-        threading.Event().wait(moments.random() * 0.3)
-        running.process.kill()
-        running.ended()
-    finished(shop, "loop")
-    return rounds * each
-
-
-def test_loops_that_are_killed_write_nothing_twice(shop: Any, side_of: Make) -> None:
-    side = side_of(partitions=2, **{"exactly-once": "required"})
-    assert_once_and_in_order(shop, killed_loops(shop, side, 2))
-
-
-@pytest.mark.soak
-def test_loops_that_are_killed_often_write_nothing_twice(shop: Any, side_of: Make) -> None:
-    side = side_of(partitions=3)
-    assert_once_and_in_order(shop, killed_loops(shop, side, ROUNDS, each=1000))
-
-
-def kill_jobs(shop: Any, side: PulsarSide, rounds: int, events: int) -> None:
-    moments = random.Random(rounds)
-    side.send(range(events), poison=100)
-    for number in range(rounds):
-        running = shop.spawn("run", "--max-offsets", "500")
-        running.until(r"batch \d+ ", times=2)
-        threading.Event().wait(moments.random() * 0.5)
-        if number % 2:
-            kill_a_worker(running)
-            running.until(r"batch \d+ ", times=4)
-        kill_all(running)
-    finished(shop, "spark")
-
-
-@pytest.mark.soak
-def test_drivers_and_workers_that_are_killed_write_nothing_twice(shop: Any, side_of: Make) -> None:
-    side = side_of(partitions=2, **{"exactly-once": "required"})
-    kill_jobs(shop, side, rounds=max(2, ROUNDS // 6), events=20_000)
-    assert_once_and_in_order(shop, 20_000)
+def assert_once_and_in_order(shop: Any, events: int) -> None:
+    assert_kafka_has_each_once(shop, events)
+    assert_letters(shop, events)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ["loop", "spark"])
-def test_a_broker_that_restarts_is_waited_for_and_told_of_once(project: Make, engine: str) -> None:
+def test_a_broker_that_is_killed_is_waited_for_and_told_of_once(project: Make, engine: str) -> None:
     shop = project()
-    with Pulsar(durable=False) as mortal:
+    with Pulsar(durable=True) as mortal:
         side = on_pulsar(shop, mortal, partitions=2).create()
         side.send(range(3000), poison=100)
         running = shop.spawn("run", "--engine", engine)
         running.until(r"batch \d+ ")
         side.close()
-        mortal.stop()
+        mortal.kill()
         running.until(r"pulsar: lost, tried again until it is back")
         mortal.start()
         running.until(r"pulsar: back after")
@@ -488,6 +403,6 @@ def test_a_hundred_partitions(shop: Any, side_of: Make, engine: str) -> None:
     side.send(range(20_000), keys=1000, poison=100)
     running = shop.spawn("run", "--engine", engine)
     running.until(r"batch \d+ ")
-    kill_all(running)
+    everybody(running)
     finished(shop, engine)
     assert_once_and_in_order(shop, 20_000)
