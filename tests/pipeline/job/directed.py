@@ -1,7 +1,7 @@
-"""Projects for each direction between Kafka and Pulsar, who is killed in them, and the law that holds behind it.
+"""Projects for each direction between Kafka and Pulsar, who is killed in them, and the law that holds.
 
-A direction is written `K->P` (Kafka to Pulsar) or `K->K+P` (Kafka to both). The law: every event is there once on
-each target, those of one key in their order, and what is no event is one dead letter.
+A direction is written `K->P` (Kafka to Pulsar) or `K->K+P` (Kafka to both). The law: every event is there once
+on each target, those of one key in their order, and what is no event is one dead letter.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Directed:
             self.project.produce(records, **said)
 
     @contextmanager
-    def coming(self, pause: float = 0.02) -> Iterator[None]:
+    def coming(self, pause: float = 0.05) -> Iterator[None]:
         """Write events all the time; one client does, which stores each once also if its broker is killed."""
         ended = threading.Event()
 

@@ -1,7 +1,8 @@
 """Nothing lost, nothing twice: drivers, workers and loops are killed at random moments, in each direction.
 
-Readers that see only what is committed find every event once, however often a range was begun, and those of one
-key in their order. Brokers that are killed are in test_broker_killed, one worker of a cluster in pipeline/cluster.
+Readers that see only what is committed find every event once, however often a range was begun, and those of
+one key in their order. Brokers that are killed are in test_broker_killed, workers of a cluster in
+test_cluster_to_pulsar.
 """
 
 from __future__ import annotations

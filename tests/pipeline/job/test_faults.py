@@ -231,7 +231,7 @@ def found_after_restarts(
     return found
 
 
-@pytest.mark.parametrize("engine", ["spark", "loop"])
+@pytest.mark.parametrize("engine", ["spark", pytest.param("loop", marks=pytest.mark.soak)])
 def test_a_broker_that_restarts_loses_nothing_and_nothing_is_repeated(
     project: Make, spark: SparkSession, mortal_kafka: Kafka, engine: str
 ) -> None:
