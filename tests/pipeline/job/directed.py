@@ -1,7 +1,7 @@
 """Projects for each direction between Kafka and Pulsar, who is killed in them, and the law that holds.
 
-A direction is written `K->P` (Kafka to Pulsar) or `K->K+P` (Kafka to both). The law: every event is there once
-on each target, those of one key in their order, and what is no event is one dead letter.
+A direction is written `K->P` (Kafka to Pulsar) or `K->K+P` (Kafka to both). The law: every event is there
+once on each target, those of one key in their order, and what is no event is one dead letter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A broker that is killed while records come: the job waits for it and goes on, and nothing is lost or twice.
 
-Events come all the time, also while a broker is away. It is killed again when the job has got on since it came
-back.
+Events come all the time, also while a broker is away. It is killed again when the job has got on since it
+came back.
 """
 
 from __future__ import annotations

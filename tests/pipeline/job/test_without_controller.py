@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 
 import pytest
+from directed import BATCH, Directed
+from job_project import Running
 from pulsar_project import wait_until
-from to_pulsar import ToPulsar, events_with_poison
 
 from penstock.embedded.kafka import Kafka
-from penstock.embedded.pulsar import Pulsar
 from penstock.embedded.server import Server
 from penstock.errors import ClusterError
-from penstock.events.bindings.kafka import KafkaBinding
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
+Make = Callable[..., Directed]
 AWAY_SECONDS = 8.0
 """Twice the session of a broker."""
 
@@ -62,39 +61,56 @@ def away(controller: Controller, how: str) -> Iterator[None]:
             os.kill(controller.pid, signal.SIGCONT)
 
 
-def readable(project: ToPulsar) -> int:
-    """Count what is in `out`: a broker that was silent for its controller leads nothing for a moment."""
+def readable(made: Directed) -> int:
+    """Count what is stored: a broker that was silent for its controller leads nothing for a moment."""
     try:
-        return len(project.read("out"))
+        return made.stored()
     except ClusterError:
         return 0
+
+
+def ended_with_all(made: Directed, running: Running) -> None:
+    wait_until(lambda: readable(made) >= made.sent, seconds=240)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.ended() == 0, running.told()
+    made.assert_law()
+
+
+def test_a_loop_says_that_its_kafka_waits_for_a_controller(directed: Make) -> None:
+    """A broker that starts without a controller serves nobody until there is one."""
+    with Controller() as controller, Kafka(joins=controller) as broker:
+        made = directed("K->K", kafka=broker).create().write()
+        made.send(2000)
+        running = made.spawn("--engine", "loop")
+        with ThreadPoolExecutor(1) as pool:
+            running.until(BATCH)
+            controller.kill()
+            broker.kill()
+            starting = pool.submit(broker.start)
+            try:
+                running.until(r"lost, tried again until it is back")
+                assert not starting.done(), "the broker does without"
+            finally:
+                controller.start()
+            starting.result()
+            running.until(r"back after")
+            made.send(1000)
+            ended_with_all(made, running)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("how", ["killed", "silent"])
 @pytest.mark.parametrize("engine", ["loop", "spark"])
-def test_a_kafka_without_its_controller(tmp_path: Path, pulsar: Pulsar, engine: str, how: str) -> None:
-    total = 6000
-    events = iter(events_with_poison(total))
+def test_a_kafka_without_its_controller(directed: Make, engine: str, how: str) -> None:
+    """Who has its leaders and coordinators goes on; it waits where the broker lost them for a moment."""
     with Controller() as controller, Kafka(joins=controller) as broker:
-        project = ToPulsar(folder=tmp_path, servers={"kafka": broker}, pulsar=pulsar).create(partitions=2)
-        project.write({"send": ["send-pout", "send"]}, **{"exactly-once": "required"})
-        project.produce(islice(events, 2000))
+        made = directed("K->K+P", kafka=broker).create().write()
+        made.send(2000)
         words = ("--max-offsets", "500") if engine == "spark" else ()
-        running = project.spawn("run", "--engine", engine, *words)
-        try:
-            running.until(r"batch \d+ ")
-            with away(controller, how):
-                project.produce(islice(events, 2000))
-                threading.Event().wait(AWAY_SECONDS)
-            project.produce(events)
-            wait_until(lambda: readable(project) >= total, seconds=240)
-            wait_until(lambda: sum(map(len, project.messages("pout").values())) >= total, seconds=240)
-            running.process.send_signal(signal.SIGTERM)
-            assert running.ended() == 0, running.told()
-        finally:
-            running.process.kill()
-            running.process.wait(30)
-        project.assert_every_event_is_there_once(total)
-        found = Counter(KafkaBinding().decode(each).id for each in project.read("out"))
-    assert found == Counter(f"e-{number}" for number in range(total))
+        running = made.spawn("--engine", engine, *words)
+        running.until(BATCH)
+        with away(controller, how):
+            made.send(2000)
+            threading.Event().wait(AWAY_SECONDS)
+        made.send(2000)
+        ended_with_all(made, running)
