@@ -70,6 +70,7 @@ class Directed:
     project: Project
     direction: str
     sent: int = 0
+    keys: int = 50
 
     @classmethod
     def of(
@@ -120,9 +121,9 @@ class Directed:
 
     def _write(self, numbers: Iterator[int], **said: Any) -> None:
         if isinstance(self.project, PulsarToPulsar):
-            self.project.send(numbers, **({"send_timeout_millis": 0} if said else {}))
+            self.project.send(numbers, keys=self.keys, **({"send_timeout_millis": 0} if said else {}))
         else:
-            records = (record for number in numbers for record in events_with_poison(1, first=number))
+            records = (each for number in numbers for each in events_with_poison(1, number, self.keys))
             self.project.produce(records, **said)
 
     @contextmanager

@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 
 import pulsar as pulsar_client
 import pytest
-from directed import assert_kafka_has_each_once, assert_letters, everybody, finished
+from directed import assert_kafka_has_each_once, assert_letters
 from pulsar_project import PulsarSide, ids_of, on_pulsar, wait_until
 from pulsar_rows import batch_of
 from pulsar_transactions import ABORT, COMMIT, Transactions
@@ -394,15 +394,3 @@ def test_a_secured_pulsar(project: Make, tmp_path: Path, mutual: bool) -> None:
             sink.commit({})
             sink.close()
         assert shop.run(None, engine="loop").counts["n_in"] == 3
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("engine", ["loop", "spark"])
-def test_a_hundred_partitions(shop: Any, side_of: Make, engine: str) -> None:
-    side = side_of(partitions=100)
-    side.send(range(20_000), keys=1000, poison=100)
-    running = shop.spawn("run", "--engine", engine)
-    running.until(r"batch \d+ ")
-    everybody(running)
-    finished(shop, engine)
-    assert_once_and_in_order(shop, 20_000)

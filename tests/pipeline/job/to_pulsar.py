@@ -188,9 +188,9 @@ def event_record(number: int, key: bytes | None = None) -> KafkaRecord:
     return KafkaBinding().encode(CloudEvent(attributes, b'{"n": %d}' % number), key=key)
 
 
-def events_with_poison(events: int, first: int = 0) -> Iterable[KafkaRecord]:
-    """Two of three events have one of 50 keys; every hundredth is followed by what is no event."""
+def events_with_poison(events: int, first: int = 0, keys: int = 50) -> Iterable[KafkaRecord]:
+    """Two of three events have one of so many keys; every hundredth is followed by what is no event."""
     for number in range(first, first + events):
-        yield event_record(number, None if number % 3 == 0 else b"k%d" % (number % 50))
+        yield event_record(number, None if number % 3 == 0 else b"k%d" % (number % keys))
         if number % 100 == 0:
             yield KafkaRecord(value=b"poison-%d" % number)
