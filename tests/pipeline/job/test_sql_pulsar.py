@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections import Counter
@@ -11,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
+from directed import ROUNDS, assert_kafka_has_each_once, assert_letters, everybody, the_driver
 from job_project import Project
 from pulsar_project import PulsarSide, event, ids_of, on_pulsar, wait_until
 from pulsar_to_pulsar import PulsarToPulsar
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(1800)]
 Make = Callable[..., Any]
-ROUNDS = int(os.environ.get("SOAK_ROUNDS", "50"))
 ALL = "data:n::int >= 0"
 _PATIENCE = 900.0
 """Seconds for two starts of Spark on a machine that has much else to do."""
@@ -53,19 +51,6 @@ def to_pulsar(tmp_path: Path, kafka: Kafka, pulsar: Pulsar) -> Iterator[Make]:
     for running in (each for project in made for each in project.processes):
         running.process.kill()
         running.process.wait(30)
-
-
-def kill_family(running: Any) -> None:
-    """Java and the workers as well: they would write on for a moment."""
-    driver = psutil.Process(running.process.pid)
-    for process in (driver, *driver.children(recursive=True)):
-        process.kill()
-    running.ended()
-
-
-def kill_driver(running: Any) -> None:
-    running.process.kill()
-    running.ended()
 
 
 def finished(project: Any, *words: str) -> Any:
@@ -132,10 +117,10 @@ def kill_jobs_to_pulsar(project: ToPulsar, *, events: int, rounds: int) -> None:
         running = project.spawn("run", "--max-offsets", str(500 + 70 * (number % 4)))
         running.until(r"batch \d+ ", times=2, seconds=_PATIENCE)
         threading.Event().wait(moments.random() * 0.5)
-        (kill_driver if number % 2 else kill_family)(running)
+        (the_driver if number % 2 else everybody)(running)
     finished(project)
     project.assert_every_event_is_there_once(events, dead="pdead")
-    assert ids(project.read("out")) == expected(events)
+    assert_kafka_has_each_once(project, events)
 
 
 @pytest.mark.soak
@@ -285,15 +270,10 @@ def kill_jobs_on_pulsar(shop: Project, side: PulsarSide, *, events: int, rounds:
         running = shop.spawn("run", "--max-offsets", str(400 + 70 * (number % 4)))
         running.until(r"batch \d+ ", times=2, seconds=_PATIENCE)
         threading.Event().wait(moments.random() * 0.5)
-        (kill_driver if number % 2 else kill_family)(running)
+        (the_driver if number % 2 else everybody)(running)
     finished(shop)
-    found = [(each.key, each.partition, KafkaBinding().decode(each)) for each in shop.read("out")]
-    assert Counter(each.id for _, _, each in found) == expected(events)
-    for key in {key for key, _, _ in found}:
-        numbers = [int(each.id[2:]) for own, _, each in found if own == key]
-        assert numbers == sorted(numbers), f"key {key} lost its order"
-    dead = Counter(letter.record.value for letter in letters(shop))
-    assert dead == Counter(b"poison-%d" % number for number in range(0, events, 100))
+    assert_kafka_has_each_once(shop, events)
+    assert_letters(shop, events)
 
 
 @pytest.mark.soak
@@ -407,7 +387,7 @@ def kill_jobs_within_pulsar(project: PulsarToPulsar, *, events: int, rounds: int
         running = project.spawn("run", "--max-offsets", str(400 + 70 * (number % 4)))
         running.until(r"batch \d+ ", times=2, seconds=_PATIENCE)
         threading.Event().wait(moments.random() * 0.5)
-        (kill_driver if number % 2 else kill_family)(running)
+        (the_driver if number % 2 else everybody)(running)
     finished(project)
     project.assert_every_event_is_there_once(events, dead="pdead")
     assert len(project.progress_topics()) >= project.source_partitions
