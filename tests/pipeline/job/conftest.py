@@ -48,3 +48,8 @@ def end(projects: Iterable[Project]) -> None:
     for running in (each for project in projects for each in project.processes):
         running.process.kill()
         running.process.wait(30)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a direction so that `-k` can choose it."""
+    return val.replace("->", "-") if isinstance(val, str) and "->" in val else None
