@@ -99,13 +99,13 @@ class Directed:
             self.project.create(partitions)
         return self
 
-    def write(self, form: str = "plain", *, dead: str | None = None) -> Directed:
+    def write(self, form: str = "plain", *, dead: str | None = None, **pipeline: Any) -> Directed:
         """Write the files; a function for Pulsar says that it gives the same when it is asked again."""
         route = {"send": [{"K": "send", "P": "send-pout"}[each] for each in self.targets], **FORMS[form]}
         if form == "function":
             (self.project.folder / "passing.py").write_text(_FUNCTION, encoding="utf-8")
             route["apply"] = {**route["apply"], "deterministic": "P" in self.targets}
-        more: dict[str, Any] = {"exactly-once": "required"}
+        more: dict[str, Any] = {"exactly-once": "required", **pipeline}
         if isinstance(self.project, ToPulsar):
             more["dead"] = dead or self.dead
         self.project.write(route, **more)

@@ -47,7 +47,7 @@ def test_a_package_writes_to_pulsar(
 ) -> None:
     """On machines that have the libraries, and no Penstock."""
     python = python_without_penstock(tmp_path / "bare")
-    made = directed(direction).create().write("function")
+    made = directed(direction).create().write("function", checkpoint=str(tmp_path / "checkpoints"))
     made.send(2000)
     folder = made.project.folder
     command = [sys.executable, "-m", "penstock.cli", "package", "--to", "job", "-o", "json", "--no-libraries"]
