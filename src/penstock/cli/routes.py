@@ -39,8 +39,8 @@ Sample = Annotated[
         metavar="N",
         min=1,
         max=_MOST,
-        help="With --explain: read the newest N records of each topic (Kafka), and show what share of them "
-        "the kernel decides for each route. Nothing is written, and no group is used.",
+        help="With --explain: read the newest N records of each topic, and show what share of them "
+        "the kernel decides for each route. Nothing is written; no group and no subscription is used.",
     ),
 ]
 

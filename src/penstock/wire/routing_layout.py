@@ -30,7 +30,13 @@ C_RESPELLED = 8
 """Whether headers are read in other spellings than the binding's: those that may be ours are not certain."""
 C_NOW = 9
 """The moment of the batch in microseconds; 0 if it is not given, then what asks for it is not certain."""
-C_HEAD = 10
+C_VALUES = 10
+"""How properties of Pulsar's profile 0.1 say values, where such events are read; else 0."""
+C_VERSION = 11
+"""Where in the pool the specversion of an event of 0.1 stands."""
+C_NAMES = 12
+"""Where in the pool the names of its extensions stand, in lower case."""
+C_HEAD = 13
 
 # A route.
 R_GUARD = 0
@@ -69,15 +75,20 @@ KEY_NONE = 1
 KEY_PARTITIONKEY = 2
 KEY_VALUE = 3
 
-# A target of a route: its number, the largest batch that its topic takes (-1 if unknown, 0 if only the
-# reference can write what goes there), and the smallest size of a key that it takes: 0 for a compacted topic,
-# else -1, which is the size of no key.
+# A target of a route: its number, the largest batch that its topic takes (-1 if it is not known), the
+# smallest size of a key that it takes (0 for a compacted topic, else -1, which is the size of no key), and
+# how properties say values if events are written in Pulsar's profile 0.1, else 0.
 ORDINAL_BITS = 16
 """Of the id of a record that leaves: so many outputs one input may have for one target, 2^16."""
 T_NUMBER = 0
 T_LIMIT = 1
 T_KEYED = 2
-T_TARGET = 3
+T_VALUES = 3
+T_TARGET = 4
+
+VALUES_AUTO = 1
+VALUES_JSON = 2
+VALUES_RAW = 3
 
 # A change: the attribute, its number in core or -1, its head, the value, whether a null leaves the attribute
 # as it is, and whether the value is an attribute under its new name, which keeps its style.
@@ -164,6 +175,8 @@ MAX_SHAPE = 32
 SHAPE_TEXT = 1024
 HEADS_TEXT = 2 * SHAPE_TEXT + MAX_SHAPE
 """Bytes of their heads: each is twice the name with its length, and one more."""
+NAMES_TEXT = 2048
+"""Bytes of the names of extensions of profile 0.1, at most."""
 
 # The record at hand; its first fields are those of `records.FIELDS`.
 W_STRUCTURED = 8
@@ -206,7 +219,11 @@ W_OTHERS = 35
 """How many records in a row had other headers."""
 W_VALUES = 36
 """How many values are on the stack of values."""
-W_HEAD = 37
+W_FORM = 37
+"""For which T_VALUES the record is measured."""
+W_NAMES = 38
+"""Where in the pool the next name of an extension of 0.1 may be written."""
+W_HEAD = 39
 W_CORE_AT = W_HEAD
 W_EXTENSIONS_AT = W_CORE_AT + A_CORE * N_ATTRIBUTE
 W_FOREIGN_AT = W_EXTENSIONS_AT + MAX_EXTENSIONS * N_ATTRIBUTE

@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 
 from penstock.cli.app import main
 from penstock.errors import PenstockError
-from penstock.pipeline.dry_run.kernel_share import newest, sample_sources
+from penstock.pipeline.dry_run.kernel_share import sample_sources
+from penstock.pipeline.dry_run.newest_records import newest
 from penstock.record import KafkaRecord
 
 HEADERS = (

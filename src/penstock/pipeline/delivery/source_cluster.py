@@ -210,6 +210,11 @@ class PatientFetcher:
             )
         return [_with_rejected(each) if each.rejected else each for each in found]
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a partition has not reached its end."""
+        return self._fetcher.waiting
+
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at an index."""
         self._fetcher.seek(topic, partition, offset)

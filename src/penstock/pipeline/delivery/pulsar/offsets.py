@@ -16,10 +16,10 @@ from typing import Any, Final, Self, TypeVar
 from urllib.parse import unquote_plus
 
 from penstock.brokers.kafka_offsets import Offsets
-from penstock.brokers.pulsar.ledgers import ledger_ids
+from penstock.brokers.pulsar.ledgers import ledger_ids, place_before_end
 from penstock.errors import PenstockError, Unreachable
 from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster, PulsarSettings, partition_name
-from penstock.pipeline.delivery.pulsar.log import Numbering, PulsarLog, PulsarPosition, unpacked
+from penstock.pipeline.delivery.pulsar.log import Numbering, PulsarLog, PulsarPosition, packed, unpacked
 from penstock.pipeline.delivery.pulsar.subscription import PulsarSubscription
 from penstock.wire.pulsar import EARLIEST, MessageId
 
@@ -108,6 +108,21 @@ class PulsarOffsets:
             return float(stats.get("totalSize") or 0) / max(partitions[log.partition], 1)
 
         return self._call(self._each(topic, size, only=partitions))
+
+    def newest_places(self, topic: str, entries: int, size: int) -> Offsets:
+        """Return positions with about so many entries of each partition behind them, or so many bytes.
+
+        For topics without the broker's index, whose positions cannot be counted back from the end.
+        """
+
+        async def place(log: PulsarLog) -> int:
+            stats = await self.cluster.admin.stats(log.name, internal=True)
+            per_entry = int(stats.get("totalSize") or 0) / max(int(stats.get("numberOfEntries") or 0), 1)
+            found = place_before_end(stats, min(size, int(entries * per_entry)))
+            first = (await log.find_earliest()).index
+            return first if found.entry_id < 0 else max(first, packed(found.ledger_id, found.entry_id))
+
+        return self._call(self._each(topic, place))
 
     # Subscriptions
 

@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from typing import Final
 
 from penstock.errors import UnsupportedPlan
-from penstock.events.bindings.pulsar import Profile
+from penstock.events.bindings.pulsar import Profile, Values
+from penstock.events.reading import Level
 from penstock.pipeline.evaluators.kernel.admission import admission_of, stops_checks
 from penstock.pipeline.evaluators.kernel.assembler import CORE, Assembler, computed_parts
 from penstock.pipeline.evaluators.kernel.expressible import stops_condition, stops_value
@@ -46,6 +47,7 @@ _KEYS: Final = {
     SimpleKey.NONE: at.KEY_NONE,
     SimpleKey.PARTITIONKEY: at.KEY_PARTITIONKEY,
 }
+_VALUES: Final = {Values.AUTO: at.VALUES_AUTO, Values.JSON: at.VALUES_JSON, Values.RAW: at.VALUES_RAW}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +164,14 @@ def program_of(stage: Stage) -> Program:
     head = {at.C_ROUTES: len(stage.routes), at.C_ROUTES_AT: at.C_HEAD, at.C_SLOTS: len(writer.slots)}
     head[at.C_ADMISSION] = writer.condition(admission)
     head[at.C_RESPELLED] = int(_respells(stage))
-    # Behind the constants: the texts that were judged, the names of headers and their heads, then room.
+    head[at.C_VALUES], head[at.C_VERSION] = _values(stage), writer.constant(b"1.0")[0]
+    # Behind the constants: the texts that were judged, the names of headers and their heads, the names of
+    # extensions of profile 0.1, then room.
     head[at.C_MEMORY] = len(writer.pool)
     head[at.C_SHAPE] = head[at.C_MEMORY] + at.MEMORY_ROWS * at.MEMORY_TEXT
     head[at.C_HEADS] = head[at.C_SHAPE] + at.SHAPE_TEXT
-    head[at.C_SCRATCH] = head[at.C_HEADS] + at.HEADS_TEXT
+    head[at.C_NAMES] = head[at.C_HEADS] + at.HEADS_TEXT
+    head[at.C_SCRATCH] = head[at.C_NAMES] + at.NAMES_TEXT
     for name, value in head.items():
         writer.code[name] = value
     return Program(
@@ -238,6 +243,18 @@ def _respells(stage: Stage) -> bool:
     return isinstance(reader, PulsarReader) or (isinstance(reader, KafkaReader) and reader.respells)
 
 
+def _values(stage: Stage) -> int:
+    """How properties of profile 0.1 say values, where the kernel reads them; else 0.
+
+    At the level `lenient` other spellings are names of 0.1 as well, and names whose case is kept become an
+    extension of their own.
+    """
+    reader = stage.reader
+    if not isinstance(reader, PulsarReader) or reader.keep_case or reader.level is not Level.STRICT:
+        return 0
+    return _VALUES[reader.values]
+
+
 def _targets(stage: Stage) -> tuple[Target, ...]:
     every = [target for route in stage.routes for target in (*route.targets, route.dead)]
     every += [stage.dead, *stage.unknown]
@@ -267,9 +284,8 @@ def _route(writer: Assembler, route: StageRoute, numbers: Mapping[tuple[int, str
     row |= {at.R_TARGETS: len(writer.code), at.R_TARGET_COUNT: len(route.targets)}
     for target in route.targets:
         limit = -1 if target.limit is None else target.limit
-        if target.profile is Profile.V0_1:
-            limit = 0  # its names and its envelope are those of CloudEvents 0.1: the reference writes them
-        writer.code += [numbers[target.sink, target.topic], limit, 0 if target.compacted else -1]
+        values = _VALUES[target.values] if target.profile is Profile.V0_1 else 0
+        writer.code += [numbers[target.sink, target.topic], limit, 0 if target.compacted else -1, values]
     return row
 
 

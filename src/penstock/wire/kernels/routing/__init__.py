@@ -9,6 +9,7 @@
 | attributes | the attributes of the record at hand                                           |
 | headers    | the attributes of binary mode                                                  |
 | envelope   | the attributes of structured mode, JSON format                                 |
+| attributes_01, properties_01, envelope_01 | the same of CloudEvents 0.1 on Pulsar               |
 | conditions | the opcodes of conditions, in three-valued logic                               |
 | computed   | the opcodes of values, on a stack of their own                                 |
 | strings    | functions and tests of texts                                                   |
@@ -17,6 +18,7 @@
 | values     | operands as texts: constants, attributes, paths                                |
 | changes    | the values that a route sets, and what differs then                            |
 | sizes      | the size of the record that leaves                                             |
+| output_01  | the record that leaves in Pulsar's profile 0.1                                 |
 | emission   | its key, its slot, its bytes                                                   |
 | run        | the loop over the records of a batch                                           |
 

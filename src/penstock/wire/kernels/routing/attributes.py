@@ -213,6 +213,17 @@ def _is_name(data: ByteArray, name: int, size: int) -> int:
     return int(size > 0)
 
 
+@inner(INT(BYTES, INT, INT, INT), inline=False)
+def _may_be(names: ByteArray, name: int, length: int, size: int) -> int:
+    """Say 1 for the name of an extension that may have a text of this size."""
+    # `data` is no name (core, Naming), and events with an expirytime are counted elsewhere.
+    if not _is_name(names, name, length) or is_text(names, name, length, _DATA):
+        return 0
+    if is_text(names, name, length, _EXPIRYTIME):
+        return 0
+    return int(size > 0 or not is_text(names, name, length, _PARTITIONKEY))
+
+
 @part(INT(BYTES, BYTES, INTS, INT, INT))
 def find_extension(data: ByteArray, pool: ByteArray, work: IntArray, name: int, size: int) -> int:
     """Give where an extension stands in `work`, or ~ of where it would stand."""
@@ -238,13 +249,9 @@ def add_extension(
     """Take an extension; SLOW if its name or text is not certainly legal, or it is there twice."""
     if size < 0 or work[W_EXTENSIONS] >= MAX_EXTENSIONS:
         return SLOW
-    # `data` is no name (core, Naming), and events with an expirytime are counted elsewhere.
-    if not _is_name(data, name, length) or is_text(data, name, length, _DATA):
-        return SLOW
-    if is_text(data, name, length, _EXPIRYTIME):
-        return SLOW
+    certain = _may_be(data, name, length, size) if name >= 0 else _may_be(pool, ~name, length, size)
     escapes = judge(data, pool, text, size)
-    if escapes < 0 or (size == 0 and is_text(data, name, length, _PARTITIONKEY)):
+    if escapes < 0 or not certain:
         return SLOW
     found = find_extension(data, pool, work, name, length)
     if found >= 0:

@@ -27,7 +27,18 @@ from penstock.wire.kernels.routing.boxes import (
     slot_row,
 )
 from penstock.wire.kernels.routing.changes import value_of
-from penstock.wire.kernels.routing.sizes import BASE64, CONTENT_TYPE, DATA, JSON, MARKER, PREFIX, written
+from penstock.wire.kernels.routing.output_01 import measure_as, write_members_01, write_properties_01
+from penstock.wire.kernels.routing.sizes import (
+    BASE64,
+    CONTENT_TYPE,
+    DATA,
+    JSON,
+    MARKER,
+    PREFIX,
+    record_limit,
+    record_rest,
+    written,
+)
 from penstock.wire.kernels.routing.texts import copy_text, escape_into
 from penstock.wire.kernels.varint import read_varint, varint_size, write_varint
 from penstock.wire.routing_layout import (
@@ -59,14 +70,15 @@ from penstock.wire.routing_layout import (
     T_LIMIT,
     T_NUMBER,
     T_TARGET,
+    T_VALUES,
     UNSURE,
     W_DATA,
     W_DATA_SIZE,
     W_DATA_STYLE,
     W_FOREIGN,
     W_FOREIGN_AT,
+    W_FORM,
     W_HEADER_COUNT,
-    W_HEADERS_SIZE,
     W_KEY_TEXT,
     W_KEY_TEXT_SIZE,
     W_OUTPUTS,
@@ -82,9 +94,6 @@ __all__ = ["choose_key", "emit", "undo"]
 _PARTITIONKEY = np.frombuffer(b"partitionkey", np.uint8)
 _QUOTE = 0x22
 
-# What `pipeline.size` counts: the head of a batch, the numbers of a record, and five bytes for every length.
-_LIMIT_HEAD = 61 + 21 + 5
-_LIMIT_LENGTH = 5
 _LONGEST = 15
 """Bytes of a record's own length and offset, at most, and its attributes and timestamp."""
 
@@ -217,11 +226,12 @@ def _write_members(data: ByteArray, pool: ByteArray, work: IntArray, out: ByteAr
 def _write_data(data: ByteArray, pool: ByteArray, work: IntArray, out: ByteArray, at: int) -> int:
     """Write the data of a structured event, and the end of the object."""
     style, start, size = work[W_DATA_STYLE], work[W_DATA], work[W_DATA_SIZE]
+    # 0.1 tells bytes by the content type, and has no member of its own for them.
     if style == DATA_JSON:
         at = copy(DATA, 0, out, at, len(DATA))
         at = copy(data, start, out, at, size)
     elif style != DATA_NONE:
-        name = DATA if style == DATA_TEXT else BASE64
+        name = DATA if style == DATA_TEXT or work[W_FORM] else BASE64
         at = copy(name, 0, out, at, len(name))
         out[at] = _QUOTE
         if style == DATA_TEXT:
@@ -248,13 +258,22 @@ def _write(
         at = copy_text(data, pool, work[W_KEY_TEXT], work[W_KEY_TEXT_SIZE], out, at)
     at = write_varint(out, at, work[W_VALUE_BYTES])
     structured = work[W_DATA_STYLE] >= 0
+    form = work[W_FORM]
     if structured:
-        at = _write_members(data, pool, work, out, at)
+        if form:
+            at = write_members_01(data, pool, work, out, at)
+        else:
+            at = _write_members(data, pool, work, out, at)
         at = _write_data(data, pool, work, out, at)
     elif work[W_DATA_SIZE] > 0:
         at = copy(data, work[W_DATA], out, at, work[W_DATA_SIZE])
     at = write_varint(out, at, work[W_HEADER_COUNT])
-    at = copy(MARKER, 0, out, at, len(MARKER)) if structured else _write_attributes(data, pool, work, out, at)
+    if form:
+        at = write_properties_01(data, pool, work, out, at)
+    elif structured:
+        at = copy(MARKER, 0, out, at, len(MARKER))
+    else:
+        at = _write_attributes(data, pool, work, out, at)
     for i in range(work[W_FOREIGN]):
         start = work[W_FOREIGN_AT + 2 * i]
         at = copy(data, start, out, at, work[W_FOREIGN_AT + 2 * i + 1] - start)
@@ -355,14 +374,17 @@ def emit(
     route: int,
 ) -> int:
     """Write the measured record to every target of a route: DONE, FULL or SLOW."""
-    key, value = max(work[W_KEY_TEXT_SIZE], 0), max(work[W_VALUE_BYTES], 0)
-    rest = varint_size(work[W_KEY_TEXT_SIZE]) + key + varint_size(work[W_VALUE_BYTES]) + value
-    rest += varint_size(work[W_HEADER_COUNT]) + work[W_HEADERS_SIZE]
-    largest = _LIMIT_HEAD + 2 * _LIMIT_LENGTH * (1 + work[W_HEADER_COUNT]) + key + value
-    largest += work[W_HEADERS_SIZE]
+    work[W_FORM] = 0
+    rest, largest = record_rest(work), record_limit(work)
     for i in range(code[route + R_TARGET_COUNT]):
         at = code[route + R_TARGETS] + i * T_TARGET
         target = code[at + T_NUMBER]
+        # A null value that is no event leaves as it came.
+        form = code[at + T_VALUES] if work[W_WRITTEN] else 0
+        if form != work[W_FORM]:
+            if measure_as(data, pool, work, form) != DONE:
+                return SLOW
+            rest, largest = record_rest(work), record_limit(work)
         if (
             0 <= code[at + T_LIMIT] < largest
             or work[W_KEY_TEXT_SIZE] < code[at + T_KEYED]

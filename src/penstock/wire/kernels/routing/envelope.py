@@ -31,7 +31,7 @@ from penstock.wire.routing_layout import (
     W_SCANNED,
 )
 
-__all__ = ["read_envelope"]
+__all__ = ["concluded", "next_member", "raw_end", "read_envelope", "read_name"]
 
 _DATA = np.frombuffer(b"data", np.uint8)
 _QUOTE = 0x22
@@ -40,7 +40,7 @@ _NOT_PLAIN = -1
 
 
 @inner(PAIR(BYTES, INT, INT))
-def _name(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
+def read_name(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
     """Read a member's name and its colon; give the name's size and where the value begins."""
     if pos >= end or byte_at(data, pos) != _QUOTE:
         return 0, _NOT_PLAIN
@@ -55,7 +55,7 @@ def _name(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
 
 
 @inner(INT(BYTES, INT, INT))
-def _raw_end(data: ByteArray, pos: int, end: int) -> int:
+def raw_end(data: ByteArray, pos: int, end: int) -> int:
     """Read a boolean, or an integer as we would write it; give the position behind it."""
     first = byte_at(data, pos)
     if first == 0x74 or first == 0x66:
@@ -91,7 +91,7 @@ def _attribute(
             return SLOW, end
         text, size, style = pos + 1, behind - pos - 2, STYLE_TEXT
     else:
-        behind = _raw_end(data, pos, end)
+        behind = raw_end(data, pos, end)
         if behind < 0 or index >= 0:
             return SLOW, end
         text, size, style = pos, behind - pos, STYLE_RAW
@@ -101,7 +101,7 @@ def _attribute(
 
 
 @inner(INT(INTS))
-def _concluded(work: IntArray) -> int:
+def concluded(work: IntArray) -> int:
     """Say whether the data is of its type; JSON format 3.1.2: without datacontenttype it is JSON."""
     if work[W_DATA_SIZE] < 0:
         return DONE
@@ -114,7 +114,7 @@ def _concluded(work: IntArray) -> int:
 
 
 @inner(PAIR(BYTES, INT, INT))
-def _next(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
+def next_member(data: ByteArray, pos: int, end: int) -> tuple[int, int]:
     """Go behind a value: give 1 and where the next name begins, or 0 and the end of the object."""
     pos = skip_space(data, pos, end)
     if pos >= end:
@@ -150,7 +150,7 @@ def read_envelope(
     pos = skip_space(data, pos + 1, end)
     while more:
         name = pos + 1
-        length, pos = _name(data, pos, end)
+        length, pos = read_name(data, pos, end)
         if pos < 0:
             return SLOW
         if is_text(data, name, length, _DATA):
@@ -164,7 +164,7 @@ def read_envelope(
             verdict, pos = _attribute(data, end, pool, code, memory, state, work, name, length, pos)
             if verdict != DONE:
                 return verdict
-        more, pos = _next(data, pos, end)
+        more, pos = next_member(data, pos, end)
         if pos < 0:
             return SLOW
-    return _concluded(work) if skip_space(data, pos, end) == end else SLOW
+    return concluded(work) if skip_space(data, pos, end) == end else SLOW

@@ -57,9 +57,9 @@ from penstock.wire.routing_layout import (
     W_SHAPE_AT,
 )
 
-__all__ = ["read_headers"]
+__all__ = ["CONTENT_TYPE", "is_ours", "read_headers", "take_foreign"]
 
-_CONTENT_TYPE = np.frombuffer(b"content-type", np.uint8)
+CONTENT_TYPE = np.frombuffer(b"content-type", np.uint8)
 _REPEATED = np.frombuffer(b"ce_datacontenttype", np.uint8)
 """Kafka 3.2.1: content-type is the one header of datacontenttype; another that says the same is borne."""
 _PREFIX = 3
@@ -70,7 +70,8 @@ _PATIENCE = 8
 
 
 @inner(INT(BYTES, INT, INT))
-def _is_ours(data: ByteArray, name: int, size: int) -> int:
+def is_ours(data: ByteArray, name: int, size: int) -> int:
+    """Say 1 for a name that begins with ce_."""
     if size < _PREFIX:
         return 0
     return int(
@@ -83,11 +84,11 @@ def _may_be_ours(data: ByteArray, name: int, length: int) -> int:
     """Say 1 for a name that begins with ce in any case, or is as long as content-type and begins with a c."""
     if length < _PREFIX or byte_at(data, name) | _LOWER != 0x63:
         return 0
-    return int(byte_at(data, name + 1) | _LOWER == 0x65 or length == len(_CONTENT_TYPE))
+    return int(byte_at(data, name + 1) | _LOWER == 0x65 or length == len(CONTENT_TYPE))
 
 
 @inner(INT(BYTES, INTS, INTS, INT, INT, INT, INT))
-def _foreign(
+def take_foreign(
     data: ByteArray, code: IntArray, work: IntArray, start: int, name: int, length: int, end: int
 ) -> int:
     """Note a header of the application, which travels as it is."""
@@ -158,14 +159,14 @@ def _read_all(
         if is_text(data, name, length, _REPEATED):
             verdict = DONE if again_size < 0 <= size else SLOW
             again, again_size = text, size
-        elif _is_ours(data, name, length):
+        elif is_ours(data, name, length):
             verdict = _attribute(
                 data, pool, code, memory, state, work, name + _PREFIX, length - _PREFIX, text, size
             )
-        elif is_text(data, name, length, _CONTENT_TYPE):
+        elif is_text(data, name, length, CONTENT_TYPE):
             verdict = set_core(data, pool, code, memory, state, work, A_DATACONTENTTYPE, text, size)
         else:
-            verdict = _foreign(data, code, work, start, name, length, pos)
+            verdict = take_foreign(data, code, work, start, name, length, pos)
         if verdict != DONE:
             return verdict
     if again_size >= 0:
@@ -196,9 +197,9 @@ def _note_header(data: ByteArray, pool: ByteArray, work: IntArray, row: int, nam
     core, place = -1, -1
     if is_text(data, name, length, _REPEATED):
         core = A_CORE
-    elif is_text(data, name, length, _CONTENT_TYPE):
+    elif is_text(data, name, length, CONTENT_TYPE):
         core = A_DATACONTENTTYPE
-    elif _is_ours(data, name, length):
+    elif is_ours(data, name, length):
         core = core_index(data, name + _PREFIX, length - _PREFIX)
         place = find_extension(data, pool, work, name + _PREFIX, length - _PREFIX)
     work[row + H_CORE] = core

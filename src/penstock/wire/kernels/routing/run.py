@@ -17,7 +17,9 @@ from penstock.wire.kernels.routing.changes import change
 from penstock.wire.kernels.routing.conditions import compute_values, evaluate
 from penstock.wire.kernels.routing.emission import choose_key, emit, undo
 from penstock.wire.kernels.routing.envelope import read_envelope
+from penstock.wire.kernels.routing.envelope_01 import read_envelope_01
 from penstock.wire.kernels.routing.headers import read_headers
+from penstock.wire.kernels.routing.properties_01 import read_properties_01
 from penstock.wire.kernels.routing.sizes import measure_binary, measure_structured
 from penstock.wire.kernels.utf8 import is_utf8
 from penstock.wire.routing_layout import (
@@ -29,6 +31,7 @@ from penstock.wire.routing_layout import (
     C_ROUTES_AT,
     C_SCRATCH,
     C_SLOTS,
+    C_VALUES,
     DATA_BASE64,
     DATA_JSON,
     DATA_NONE,
@@ -124,6 +127,8 @@ def _read_event(
     for i in range(code[C_SLOTS] * FOUND):
         found[i] = 0
     verdict = read_headers(data, state[X_NEXT], pool, code, memory, state, work)
+    if verdict == SLOW and code[C_VALUES]:
+        verdict = read_properties_01(data, state[X_NEXT], pool, code, memory, state, work)
     if verdict != DONE:
         return verdict
     media = work[W_MEDIA]
@@ -133,6 +138,8 @@ def _read_event(
             return SLOW
         work[W_STRUCTURED] = 1
         verdict = read_envelope(data, pool, code, memory, state, work, trie, found, stack)
+        if verdict == SLOW and code[C_VALUES]:
+            verdict = read_envelope_01(data, pool, code, memory, state, work, trie, found, stack)
     elif media == 0 and work[F_VALUE_SIZE] < 0 and not _owned(work):
         return PASSED
     if verdict == DONE and (media & J_OTHER or not has_required(work)):

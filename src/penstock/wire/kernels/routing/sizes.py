@@ -28,6 +28,7 @@ from penstock.wire.routing_layout import (
     W_FOREIGN_AT,
     W_HEADER_COUNT,
     W_HEADERS_SIZE,
+    W_KEY_TEXT_SIZE,
     W_VALUE_BYTES,
     W_WRITTEN,
     W_WRITTEN_AT,
@@ -40,8 +41,12 @@ __all__ = [
     "JSON",
     "MARKER",
     "PREFIX",
+    "foreign_size",
+    "header_size",
     "measure_binary",
     "measure_structured",
+    "record_limit",
+    "record_rest",
     "written",
 ]
 
@@ -53,9 +58,14 @@ PREFIX = np.frombuffer(b"ce_", np.uint8)
 DATA = np.frombuffer(b',"data":', np.uint8)
 BASE64 = np.frombuffer(b',"data_base64":', np.uint8)
 
+# What `pipeline.size` counts: the head of a batch, the numbers of a record, and five bytes for every length.
+_LIMIT_HEAD = 61 + 21 + 5
+_LIMIT_LENGTH = 5
+
 
 @inner(INT(INT, INT))
-def _header_size(name: int, value: int) -> int:
+def header_size(name: int, value: int) -> int:
+    """Give the size of a header by those of its name and its value."""
     return varint_size(name) + name + varint_size(value) + value
 
 
@@ -83,7 +93,7 @@ def _members_size(work: IntArray) -> int:
 
 
 @part(INT(INTS))
-def _foreign_size(work: IntArray) -> int:
+def foreign_size(work: IntArray) -> int:
     """Add up the headers of the application."""
     size = 0
     for i in range(work[W_FOREIGN]):
@@ -94,17 +104,17 @@ def _foreign_size(work: IntArray) -> int:
 @inner(INT(INTS, INT), boundscheck=False, inline=False)
 def measure_binary(work: IntArray, explicit: int) -> int:
     """Note the size of the record in binary mode; `explicit` adds the content-type of JSON."""
-    size = _foreign_size(work)
+    size = foreign_size(work)
     count = work[W_FOREIGN]
     for i in range(work[W_WRITTEN]):
         at = written(work, i)
         if work[at + N_SIZE] >= 0:
             media = work[at + N_STYLE] == STYLE_MEDIA_TYPE
             name = len(CONTENT_TYPE) if media else len(PREFIX) + work[at + N_NAME_SIZE]
-            size += _header_size(name, work[at + N_SIZE])
+            size += header_size(name, work[at + N_SIZE])
             count += 1
     if explicit:
-        size += _header_size(len(CONTENT_TYPE), len(JSON))
+        size += header_size(len(CONTENT_TYPE), len(JSON))
         count += 1
     work[W_HEADERS_SIZE] = size
     work[W_HEADER_COUNT] = count
@@ -124,7 +134,22 @@ def measure_structured(data: ByteArray, pool: ByteArray, work: IntArray, style: 
     elif style == DATA_BASE64:
         size += len(BASE64) + 2 + base64_size(work[W_DATA_SIZE])
     work[W_VALUE_BYTES] = size
-    work[W_HEADERS_SIZE] = _foreign_size(work) + len(MARKER)
+    work[W_HEADERS_SIZE] = foreign_size(work) + len(MARKER)
     work[W_HEADER_COUNT] = work[W_FOREIGN] + 1
     work[W_DATA_STYLE] = style
     return size
+
+
+@inner(INT(INTS))
+def record_rest(work: IntArray) -> int:
+    """Add up the bytes of the measured record that do not depend on its place."""
+    key, value = max(work[W_KEY_TEXT_SIZE], 0), max(work[W_VALUE_BYTES], 0)
+    rest = varint_size(work[W_KEY_TEXT_SIZE]) + key + varint_size(work[W_VALUE_BYTES]) + value
+    return int(rest + varint_size(work[W_HEADER_COUNT]) + work[W_HEADERS_SIZE])
+
+
+@inner(INT(INTS))
+def record_limit(work: IntArray) -> int:
+    """Give the size that limits are held against."""
+    size = max(work[W_KEY_TEXT_SIZE], 0) + max(work[W_VALUE_BYTES], 0) + work[W_HEADERS_SIZE]
+    return int(size + _LIMIT_HEAD + 2 * _LIMIT_LENGTH * (1 + work[W_HEADER_COUNT]))
