@@ -80,6 +80,7 @@ ON_PULSAR = {
     "drift": ["drift", "--server", "p"],
     "apply": ["apply", "--server", "p", "--yes"],
     "run": ["run", "--once"],
+    "routes --sample": ["routes", "--explain", "--sample", "10", "from-pulsar.yaml"],
 }
 ADMINISTRATOR = "administrator of the tenant"
 
@@ -367,8 +368,11 @@ def write_pulsar(folder: Path, pulsar: Pulsar, kafka: Kafka, tenant: str, role: 
         "operations": {
             "onIn": {"action": "receive", "channel": {"$ref": "#/channels/in"}},
             "toStream": {"action": "send", "channel": {"$ref": "#/channels/stream"}},
+            "onStream": {"action": "receive", "channel": {"$ref": "#/channels/stream"}},
+            "toIn": {"action": "send", "channel": {"$ref": "#/channels/in"}},
         },
     }
+    back = {"routes": {"r": {"receive": "onStream", "send": "toIn", "deadLetterSink": "in"}}}
     pipeline = {"routes": {"r": {"receive": "onIn", "send": "toStream"}}}
     security = {"token": pulsar.token(role), "ca_file": str(pulsar.ca_file)}
     servers = {
@@ -376,7 +380,8 @@ def write_pulsar(folder: Path, pulsar: Pulsar, kafka: Kafka, tenant: str, role: 
         "k": {"kind": "kafka", "address": kafka.bootstrap},
     }
     settings = {"context": "c", "contexts": {"c": {"servers": servers}}}
-    for file, content in (("asyncapi", contract), ("penstock", settings), ("pipeline", pipeline)):
+    files = {"asyncapi": contract, "penstock": settings, "pipeline": pipeline, "from-pulsar": back}
+    for file, content in files.items():
         (folder / f"{file}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
 
 

@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pulsar import PartitionsRoutingMode
+from pulsar_project import PulsarSide, on_pulsar
 
 from penstock.cli.app import main
+from penstock.embedded.pulsar import Pulsar
 from penstock.errors import PenstockError
+from penstock.events.bindings.pulsar import Profile
 from penstock.pipeline.dry_run.kernel_share import sample_sources
 from penstock.pipeline.dry_run.newest_records import newest
 from penstock.record import KafkaRecord
@@ -159,6 +163,97 @@ def test_a_topic_that_is_not_there_is_an_error(project: Callable[..., Any]) -> N
     made = project().write(WHERE)
     with pytest.raises(PenstockError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         sample_sources(made.pipeline(), 5, max_seconds=2)
+
+
+# Sources on Pulsar
+
+
+@pytest.fixture
+def side_of(project: Callable[..., Any], pulsar: Pulsar) -> Iterator[Callable[..., tuple[Any, PulsarSide]]]:
+    """Make a project whose topic that is read is on Pulsar."""
+    sides: list[PulsarSide] = []
+
+    def make(broker: Pulsar = pulsar, **more: Any) -> tuple[Any, PulsarSide]:
+        made = project()
+        sides.append(on_pulsar(made, broker, **more).create())
+        return made, sides[-1]
+
+    yield make
+    for side in sides:
+        side.close()
+
+
+def subscriptions(side: PulsarSide) -> dict[str, Any]:
+    """What subscriptions the topic has, as its broker tells."""
+    found: dict[str, Any] = side.rest("/partitioned-stats" if side.partitions else "/stats")["subscriptions"]
+    return found
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("partitions", [0, 2])
+@pytest.mark.parametrize("profile", list(Profile))
+def test_the_share_of_a_source_on_pulsar(
+    profile: Profile, partitions: int, side_of: Callable[..., tuple[Any, PulsarSide]]
+) -> None:
+    """The older half is no event and is not read, nor is anything written or left behind."""
+    made, side = side_of(partitions=partitions, route={"where": "type = 't' AND data.n >= 0"})
+    even = {"message_routing_mode": PartitionsRoutingMode.RoundRobinDistribution, "batching_enabled": False}
+    side.send(range(50), profile=profile, poison=1, **even)
+    (older,) = sample_sources(made.pipeline(), 1000)
+    assert (older.records, older.offsets, older.by_kernel) == (100, 100, 50)
+    side.send(range(100), profile=profile, **even)
+    (found,) = sample_sources(made.pipeline(), 40)
+    (share,) = found.shares
+    assert (found.records, found.offsets, found.note) == (40, 40, "")
+    assert found.partitions == max(partitions, 1)
+    assert (share.evaluator, share.by_kernel, share.stops) == ("kernel", 40, ())
+    (more,) = sample_sources(made.pipeline(), 1000)
+    assert (more.records, more.by_kernel) == (200, 150)
+    assert subscriptions(side) == {}
+    assert [*made.read("out"), *made.read("dead")] == []
+
+
+@pytest.mark.server
+def test_a_batch_of_pulsar_is_cut_where_the_newest_begin(
+    side_of: Callable[..., tuple[Any, PulsarSide]],
+) -> None:
+    made, side = side_of(route=WHERE)
+    side.send(range(100), batching_max_messages=100, batching_max_publish_delay_ms=2000)
+    (found,) = sample_sources(made.pipeline(), 7)
+    assert (found.records, found.offsets, found.by_kernel) == (7, 7, 7)
+    (few,) = sample_sources(made.pipeline(), 100, max_bytes=500)
+    assert 0 < few.records < 50
+    assert few.note == "the newest 500 bytes, about"
+
+
+@pytest.mark.server
+def test_an_empty_topic_of_pulsar_is_said_and_one_that_is_not_there_is_an_error(
+    side_of: Callable[..., tuple[Any, PulsarSide]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, side = side_of(route=WHERE, partitions=2)
+    with at_home(made.folder, monkeypatch):
+        assert main(["routes", "--explain", "--sample", "5", "-C", "test"]) == 0
+    assert "the topic is empty" in capsys.readouterr().err
+    side.delete()
+    with pytest.raises(PenstockError, match="not there|not found|does not exist"):
+        sample_sources(made.pipeline(), 5, max_seconds=10)
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_a_topic_of_pulsar_without_an_index(side_of: Callable[..., tuple[Any, PulsarSide]]) -> None:
+    """Positions cannot be counted back, so entries are: here each is one record."""
+    with Pulsar(durable=False, settings={"brokerEntryMetadataInterceptors": ""}) as plain:
+        made, side = side_of(plain, route=WHERE)
+        side.send(range(50), poison=1, batching_enabled=False)
+        side.send(range(60), batching_enabled=False)
+        (found,) = sample_sources(made.pipeline(), 40)
+        assert 20 <= found.records == found.offsets <= 60
+        assert found.by_kernel == found.records
+        assert found.note.startswith("the broker keeps no index")
+        assert subscriptions(side) == {}
 
 
 def test_a_sample_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

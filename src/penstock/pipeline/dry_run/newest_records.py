@@ -84,7 +84,7 @@ def newest_on_kafka(settings: Settings, topic: str, bounds: Bounds) -> NewestRec
     until = monotonic() + bounds.seconds
     with Cluster(settings) as cluster:
         begin, ends = earliest(cluster, topic), latest(cluster, topic, read_committed=True)
-        start = newest(begin, ends, bounds.records)
+        start: Offsets = newest(begin, ends, bounds.records)
         positions = {span.partition: span.start for span in offset_ranges_of(start, ends)}
         start, notes = _within(bounds, begin, ends, start, bytes_per_offset(cluster, topic, positions))
         with closing(Fetcher(cluster, _wanted(topic, start, ends))) as fetcher:
