@@ -23,6 +23,7 @@ from penstock.pipeline.job.choice import (
     engine_stops,
     evaluator_of,
     guarantee,
+    kernel_leaves,
     kernel_stops,
     refuse_unrunnable,
     require_kernels,
@@ -57,7 +58,10 @@ class Explanation:
     evaluator: str = "none"
     """What decides its records: kernel (the reference decides what it leaves) or reference."""
     kernel_stops: tuple[str, ...] = ()
-    """Why it is not the kernel, each naming the node; empty if it is."""
+    """Why it is not the kernel, each naming the node; empty if it is.
+
+    With the evaluator `kernel`: why the reference decides what the other conditions do not rule out.
+    """
 
 
 def explanations(pipeline: Pipeline) -> dict[str, Explanation]:
@@ -103,9 +107,16 @@ def _explained(route: CompiledRoute, source: Source, pipeline: Pipeline) -> Expl
 
 
 def _kernel_stops(route: CompiledRoute, source: Source, pipeline: Pipeline) -> tuple[str, ...]:
-    """Return what keeps the kernel from the records of a route; none: it decides first."""
-    own = kernel_stops(replace(source, routes=(route,)), pipeline)
-    return own or tuple(f"another route of its topic: {stop}" for stop in kernel_stops(source, pipeline))
+    """Return what keeps the kernel from the records of a route; none: it decides first.
+
+    For a route of which it has a part of the conditions: what keeps it from those that they do not rule out.
+    """
+    alone = replace(source, routes=(route,))
+    own = kernel_stops(alone, pipeline)
+    others = kernel_stops(source, pipeline)
+    if own or others:
+        return own or tuple(f"another route of its topic: {stop}" for stop in others)
+    return kernel_leaves(alone, pipeline)
 
 
 def _reads(route: CompiledRoute) -> tuple[str, ...]:

@@ -53,6 +53,9 @@ def _explanation_lines(explained: Explanation) -> Iterator[str]:
 def _evaluator_lines(explained: Explanation) -> Iterator[str]:
     if explained.evaluator == KERNEL:
         yield "evaluator kernel; the reference decides what the kernel is not certain of"
+        if explained.kernel_stops:
+            yield "and what the other conditions of this route do not rule out:"
+            yield from (f"  {stop}" for stop in explained.kernel_stops)
     elif explained.evaluator == REFERENCE:
         yield "evaluator reference, not the kernel:"
         yield from (f"  {stop}" for stop in explained.kernel_stops)

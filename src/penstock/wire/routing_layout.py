@@ -62,7 +62,9 @@ R_TARGET_COUNT = 14
 R_COMPUTED = 15
 R_COMPUTED_COUNT = 16
 """Where the places of the instructions stand that compute values of the route, and how many there are."""
-R_ROUTE = 17
+R_LEFT = 17
+"""Whether the kernel has only a part of the conditions: a record that they do not rule out is not certain."""
+R_ROUTE = 18
 
 MODE_KEEP = 0
 MODE_BINARY = 1

@@ -21,7 +21,7 @@ from penstock.errors import MissingExtra, PenstockError, PipelineError, Unsuppor
 from penstock.pipeline.assembly import Source, sources_of, stage_of
 from penstock.pipeline.compile import CompiledRoute, Pipeline
 from penstock.pipeline.delivery.progress import TOPIC
-from penstock.pipeline.evaluators.kernel.program import stops
+from penstock.pipeline.evaluators.kernel.program import parts_left, stops
 from penstock.pipeline.frames.conditions import why_unrepeatable as why_unrepeatable_sql
 from penstock.pipeline.kafka_reader import KafkaReader
 from penstock.pipeline.plan.route import FunctionKey
@@ -37,6 +37,7 @@ __all__ = [
     "evaluator_of",
     "guarantee",
     "is_exactly_once",
+    "kernel_leaves",
     "kernel_stops",
     "progress_servers",
     "refuse_unrunnable",
@@ -82,6 +83,11 @@ def kernel_stops(source: Source, pipeline: Pipeline) -> tuple[str, ...]:
         return stops(stage_of(source, pipeline))
     except PenstockError as exc:
         return (exc.what,)
+
+
+def kernel_leaves(source: Source, pipeline: Pipeline) -> tuple[str, ...]:
+    """Say of which routes the kernel only rules records out, for a source that it decides first."""
+    return parts_left(stage_of(source, pipeline))
 
 
 def _by_reference(source: Source) -> Iterator[str]:

@@ -21,7 +21,7 @@ from penstock.contract.selection import Selector
 from penstock.pipeline.counters import COUNTERS
 from penstock.pipeline.evaluators.kernel.batch_builder import Output, record_bytes
 from penstock.pipeline.evaluators.kernel.batch_router import BatchRouter
-from penstock.pipeline.evaluators.kernel.program import program_of, reference_program_of, stops
+from penstock.pipeline.evaluators.kernel.program import parts_left, program_of, reference_program_of, stops
 from penstock.pipeline.evaluators.kernel.record_body import Body
 from penstock.pipeline.evaluators.reference.batch_router import Bounds, ReferenceBatchRouter
 from penstock.pipeline.plan.nodes import And, Node, Not, Or, Type
@@ -308,7 +308,8 @@ def stage_by(dice: random.Random) -> Stage:
     plans: list[RoutePlan] = []
     while len(plans) < dice.choice([1, 1, 2, 3]):
         plan = plan_by(dice, len(plans))
-        if not stops(stage_of([plan], limit)):
+        stage = stage_of([plan], limit)
+        if not stops(stage) and not parts_left(stage):
             plans.append(plan)
     return replace(stage_of(plans, limit), checks=checks_by(dice))
 

@@ -29,7 +29,7 @@ from penstock.pipeline.stage import Stage, StageRoute, read_cloud_events
 from penstock.pipeline.typed.check import ContractCheck
 from penstock.wire import routing_layout as at
 
-__all__ = ["Program", "plan_digest", "program_of", "reference_program_of", "stops"]
+__all__ = ["Program", "parts_left", "plan_digest", "program_of", "reference_program_of", "stops"]
 
 _MODES: Final = {
     Mode.KEEP: at.MODE_KEEP,
@@ -105,9 +105,40 @@ def _stops(stage: Stage) -> Iterator[str]:
         yield "the kernel cannot: records that are no CloudEvents"
     yield from (f"the kernel cannot: {what}" for what in stops_checks(stage.checks))
     for route in stage.routes:
-        yield from (f"route {route.plan.name}: the kernel cannot: {what}" for what in _route_stops(route))
+        if not _is_left_in_part(route):
+            yield from (f"route {route.plan.name}: the kernel cannot: {what}" for what in _route_stops(route))
     if sum(len(route.targets) for route in stage.routes) > at.MAX_OUTPUTS:
         yield f"the kernel cannot: more than {at.MAX_OUTPUTS} targets"
+
+
+def parts_left(stage: Stage) -> tuple[str, ...]:
+    """Say what keeps routes from the kernel of which it has a part of the conditions.
+
+    It decides about the records that this part rules out, and leaves the others.
+    """
+    return tuple(
+        f"route {route.plan.name}: the kernel cannot: {what}"
+        for route in stage.routes
+        if _is_left_in_part(route)
+        for what in _route_stops(route)
+    )
+
+
+def _is_left_in_part(route: StageRoute) -> bool:
+    """Whether the kernel has some conditions of a route, and not all of the route.
+
+    A function has its events collected before a transaction begins, by the reference alone.
+    """
+    if route.invoker is not None or route.sql is not None or isinstance(route.plan.key, FunctionKey):
+        return False
+    if not _certain(route.plan.guard) + _certain(route.plan.body):
+        return False
+    return any(_route_stops(route))
+
+
+def _certain(conditions: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return those of some conditions that the kernel can evaluate, and that may rule an event out."""
+    return tuple(each for each in conditions if each != Boolean(True) and not any(stops_condition(each)))
 
 
 def _route_stops(route: StageRoute) -> Iterator[str]:
@@ -156,8 +187,11 @@ def program_of(stage: Stage) -> Program:
     for number, route in enumerate(stage.routes):
         row = at.C_HEAD + number * at.R_ROUTE
         # What admission asks need not be asked again.
-        guard = tuple(part for part in route.plan.guard if part not in admission)
-        described = {at.R_GUARD: writer.condition(guard)} | _route(writer, route, numbers)
+        left = _is_left_in_part(route)
+        conditions = _certain(route.plan.guard) if left else route.plan.guard
+        guard = tuple(part for part in conditions if part not in admission)
+        described = {at.R_GUARD: writer.condition(guard)}
+        described |= _part_of(writer, route) if left else _route(writer, route, numbers)
         for name, value in described.items():
             writer.code[row + name] = value
     trie = _trie_of(writer.slots, writer.constant)
@@ -259,6 +293,17 @@ def _targets(stage: Stage) -> tuple[Target, ...]:
     every = [target for route in stage.routes for target in (*route.targets, route.dead)]
     every += [stage.dead, *stage.unknown]
     return tuple({(target.sink, target.topic): target for target in reversed(every)}.values())[::-1]
+
+
+def _part_of(writer: Assembler, route: StageRoute) -> dict[int, int]:
+    """Write what the kernel has of a route that it leaves: nothing leaves on it."""
+    body = _certain(route.plan.body)
+    return {
+        at.R_BODY: writer.condition(body),
+        at.R_READS_DATA: int(bool(body)),
+        at.R_TOMBSTONES: at.TOMBSTONES_REJECT,  # a null value is not certain
+        at.R_LEFT: 1,
+    }
 
 
 def _route(writer: Assembler, route: StageRoute, numbers: Mapping[tuple[int, str], int]) -> dict[int, int]:

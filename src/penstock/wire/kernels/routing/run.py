@@ -50,6 +50,7 @@ from penstock.wire.routing_layout import (
     R_BODY,
     R_COMPUTED_COUNT,
     R_GUARD,
+    R_LEFT,
     R_MODE,
     R_NO_DATA_AS_EVENT,
     R_READS_DATA,
@@ -241,6 +242,8 @@ def _route(
         verdict = _scan(data, pool, work, trie, found, stack)
         if verdict == DONE:
             verdict = _holds(data, pool, code, work, found, code[route + R_BODY])
+    if verdict == DONE and code[route + R_LEFT]:
+        verdict = SLOW
     if verdict == DONE:
         work[W_SCRATCH] = code[C_SCRATCH]
         if code[route + R_COMPUTED_COUNT] and compute_values(data, pool, code, work, found, route) == UNSURE:
