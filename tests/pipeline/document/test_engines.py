@@ -74,9 +74,18 @@ def test_the_engine_does_not_depend_on_how_a_condition_is_spelled(condition: str
 
 
 def test_what_stops_the_kernel_in_a_condition_is_its_smallest_part() -> None:
-    (found,) = explanations(pipeline("    where: lower(type) = 'a' AND NOT data.a = data.b\n")).values()
+    (found,) = explanations(pipeline("    where: lower(type) = 'a' OR NOT data.a = data.b\n")).values()
     assert (found.chosen, found.evaluator) == ("spark", "reference")
     assert found.kernel_stops == ("route r: the kernel cannot: data.a = data.b",)
+
+
+def test_a_route_of_which_the_kernel_has_a_part_is_said() -> None:
+    one = pipeline("    where: lower(type) = 'a' AND NOT data.a = data.b\n")
+    (found,) = explanations(one).values()
+    assert (found.chosen, found.evaluator) == ("spark", "kernel")
+    assert found.kernel_stops == ("route r: the kernel cannot: data.a = data.b",)
+    text = " ".join(graph.as_text(one, explain=True).split())
+    assert "what the other conditions of this route do not rule out: route r: the kernel cannot: data.a" in text
 
 
 def test_the_evaluator_is_told_and_what_keeps_the_kernel_from_a_route() -> None:
