@@ -9,7 +9,7 @@
 | attributes | the attributes of the record at hand                                           |
 | headers    | the attributes of binary mode                                                  |
 | envelope   | the attributes of structured mode, JSON format                                 |
-| attributes_01, properties_01, envelope_01 | the same of CloudEvents 0.1 on Pulsar               |
+| ..._01     | the same for events of CloudEvents 0.1, in Pulsar's profile 0.1                |
 | conditions | the opcodes of conditions, in three-valued logic                               |
 | computed   | the opcodes of values, on a stack of their own                                 |
 | strings    | functions and tests of texts                                                   |
@@ -18,8 +18,8 @@
 | values     | operands as texts: constants, attributes, paths                                |
 | changes    | the values that a route sets, and what differs then                            |
 | sizes      | the size of the record that leaves                                             |
-| output_01  | the record that leaves in Pulsar's profile 0.1                                 |
-| emission   | its key, its slot, its bytes                                                   |
+| placement  | its partition and its slot                                                     |
+| emission   | its key and its bytes                                                          |
 | run        | the loop over the records of a batch                                           |
 
 One-sided: a record is kept or dropped only where that is certain. Anything else stops the loop at the record,

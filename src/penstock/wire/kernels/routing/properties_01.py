@@ -12,7 +12,7 @@ from penstock.wire.kernels.records import F_HEADERS, F_HEADERS_AT, read_blob
 from penstock.wire.kernels.routing.attributes import is_text, set_core
 from penstock.wire.kernels.routing.attributes_01 import begin_01, index_01, take_01, take_extension_01
 from penstock.wire.kernels.routing.headers import CONTENT_TYPE, is_ours, take_foreign
-from penstock.wire.kernels.routing.output_01 import is_bare
+from penstock.wire.kernels.routing.sizes_01 import is_bare
 from penstock.wire.kernels.varint import byte_at
 from penstock.wire.routing_layout import (
     A_DATACONTENTTYPE,

@@ -15,10 +15,11 @@ from penstock.wire.kernels.records import F_KEY, F_KEY_SIZE, F_OFFSET, F_VALUE, 
 from penstock.wire.kernels.routing.attributes import has_required
 from penstock.wire.kernels.routing.changes import change
 from penstock.wire.kernels.routing.conditions import compute_values, evaluate
-from penstock.wire.kernels.routing.emission import choose_key, emit, undo
+from penstock.wire.kernels.routing.emission import choose_key, emit
 from penstock.wire.kernels.routing.envelope import read_envelope
 from penstock.wire.kernels.routing.envelope_01 import read_envelope_01
 from penstock.wire.kernels.routing.headers import read_headers
+from penstock.wire.kernels.routing.placement import undo
 from penstock.wire.kernels.routing.properties_01 import read_properties_01
 from penstock.wire.kernels.routing.sizes import measure_binary, measure_structured
 from penstock.wire.kernels.utf8 import is_utf8
@@ -128,8 +129,6 @@ def _read_event(
     for i in range(code[C_SLOTS] * FOUND):
         found[i] = 0
     verdict = read_headers(data, state[X_NEXT], pool, code, memory, state, work)
-    if verdict == SLOW and code[C_VALUES]:
-        verdict = read_properties_01(data, state[X_NEXT], pool, code, memory, state, work)
     if verdict != DONE:
         return verdict
     media = work[W_MEDIA]
@@ -139,11 +138,41 @@ def _read_event(
             return SLOW
         work[W_STRUCTURED] = 1
         verdict = read_envelope(data, pool, code, memory, state, work, trie, found, stack)
-        if verdict == SLOW and code[C_VALUES]:
-            verdict = read_envelope_01(data, pool, code, memory, state, work, trie, found, stack)
     elif media == 0 and work[F_VALUE_SIZE] < 0 and not _owned(work):
         return PASSED
     if verdict == DONE and (media & J_OTHER or not has_required(work)):
+        return SLOW
+    return verdict
+
+
+@inner(INT(BYTES, OUT, INTS, INTS, INTS, INTS, INTS, INTS, INTS), inline=False)
+def _read_event_01(
+    data: ByteArray,
+    pool: ByteArray,
+    code: IntArray,
+    memory: IntArray,
+    state: IntArray,
+    work: IntArray,
+    trie: IntArray,
+    found: IntArray,
+    stack: IntArray,
+) -> int:
+    """Read the record at hand, which no event of 1.0 certainly is, as a message of Pulsar's profile 0.1."""
+    work[W_DATA] = work[F_VALUE]
+    work[W_DATA_SIZE] = work[F_VALUE_SIZE]
+    work[W_DATA_IS_JSON] = work[W_SCANNED] = work[W_STRUCTURED] = 0
+    verdict = read_properties_01(data, state[X_NEXT], pool, code, memory, state, work)
+    if verdict != DONE:
+        return verdict
+    if work[W_MEDIA] & J_STRUCTURED:
+        if work[F_VALUE_SIZE] < 0 or _owned(work):
+            return SLOW
+        work[W_STRUCTURED] = 1
+        # The mark does not say which version the JSON is of.
+        verdict = read_envelope_01(data, pool, code, memory, state, work, trie, found, stack)
+        if verdict == SLOW:
+            verdict = read_envelope(data, pool, code, memory, state, work, trie, found, stack)
+    if verdict == DONE and (work[W_MEDIA] & J_OTHER or not has_required(work)):
         return SLOW
     return verdict
 
@@ -291,6 +320,8 @@ def _record(
     """Do one record, wholly or not at all; PASSED if no route takes it."""
     work[W_OUTPUTS] = work[W_DROPPED] = 0
     event = _read_event(data, pool, code, memory, state, work, trie, found, stack)
+    if event == SLOW and code[C_VALUES]:
+        event = _read_event_01(data, pool, code, memory, state, work, trie, found, stack)
     if event not in (DONE, PASSED):
         return event
     if event == DONE and _holds(data, pool, code, work, found, code[C_ADMISSION]) != DONE:

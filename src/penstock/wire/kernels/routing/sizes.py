@@ -28,7 +28,6 @@ from penstock.wire.routing_layout import (
     W_FOREIGN_AT,
     W_HEADER_COUNT,
     W_HEADERS_SIZE,
-    W_KEY_TEXT_SIZE,
     W_VALUE_BYTES,
     W_WRITTEN,
     W_WRITTEN_AT,
@@ -45,8 +44,6 @@ __all__ = [
     "header_size",
     "measure_binary",
     "measure_structured",
-    "record_limit",
-    "record_rest",
     "written",
 ]
 
@@ -57,10 +54,6 @@ MARKER = np.frombuffer(b"\x18content-type\x56application/cloudevents+json; chars
 PREFIX = np.frombuffer(b"ce_", np.uint8)
 DATA = np.frombuffer(b',"data":', np.uint8)
 BASE64 = np.frombuffer(b',"data_base64":', np.uint8)
-
-# What `pipeline.size` counts: the head of a batch, the numbers of a record, and five bytes for every length.
-_LIMIT_HEAD = 61 + 21 + 5
-_LIMIT_LENGTH = 5
 
 
 @inner(INT(INT, INT))
@@ -138,18 +131,3 @@ def measure_structured(data: ByteArray, pool: ByteArray, work: IntArray, style: 
     work[W_HEADER_COUNT] = work[W_FOREIGN] + 1
     work[W_DATA_STYLE] = style
     return size
-
-
-@inner(INT(INTS))
-def record_rest(work: IntArray) -> int:
-    """Add up the bytes of the measured record that do not depend on its place."""
-    key, value = max(work[W_KEY_TEXT_SIZE], 0), max(work[W_VALUE_BYTES], 0)
-    rest = varint_size(work[W_KEY_TEXT_SIZE]) + key + varint_size(work[W_VALUE_BYTES]) + value
-    return int(rest + varint_size(work[W_HEADER_COUNT]) + work[W_HEADERS_SIZE])
-
-
-@inner(INT(INTS))
-def record_limit(work: IntArray) -> int:
-    """Give the size that limits are held against."""
-    size = max(work[W_KEY_TEXT_SIZE], 0) + max(work[W_VALUE_BYTES], 0) + work[W_HEADERS_SIZE]
-    return int(size + _LIMIT_HEAD + 2 * _LIMIT_LENGTH * (1 + work[W_HEADER_COUNT]))
