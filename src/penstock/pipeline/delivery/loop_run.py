@@ -282,6 +282,8 @@ class LoopRun:
 
     @property
     def _patience(self) -> float:
+        if self._feed.is_full and not self._feed.collects:
+            return 0.0
         if self._feed.collects:
             # Readers wait for the commit, whatever the outlet: nothing is put before it.
             return 0.0 if self._feed.caught_up or not self._feed.takes else _LONGEST

@@ -57,8 +57,8 @@ class Router(Protocol):
     def feed(self, data: Buffer, *, topic: str, partition: int, first: int, end: int, now: int) -> int | None:
         """Take the records with offsets from `first` up to `end` of whole batches; `now` in microseconds.
 
-        Returns where the first batch begins that it had no room for, None if it took all; with nothing in it
-        there is room for one.
+        Returns the offset of the first record that it had no room for, None if it took all; with nothing in
+        it there is room for one.
         """
 
     def flush(self, *, now: int) -> None:
@@ -122,6 +122,11 @@ class PartitionReader:
     def takes(self) -> bool:
         """Whether there is something left to fetch, and room for it."""
         return self._is_fetching and not self._router.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes nothing before the next flush."""
+        return self._router.is_full
 
     @property
     def collects(self) -> bool:

@@ -23,7 +23,7 @@ from typing import Final
 
 from penstock.brokers.kafka_raw.cluster import Cluster
 from penstock.brokers.kafka_raw.group_offsets import GroupOffsets
-from penstock.errors import JobFailed, KafkaRefused, RecordRefused, Refused
+from penstock.errors import JobFailed, KafkaRefused, ProducerFenced, RecordRefused, Refused, Unreachable
 from penstock.pipeline.delivery.cluster_marks import lowest_marks, steps
 from penstock.pipeline.delivery.kafka_sink import FanOut, committed_marks, opened, resume
 from penstock.pipeline.delivery.offset_ranges import OffsetRange
@@ -71,13 +71,28 @@ def run_ranges(
 
 def run_range(work: WorkerSpec, span: OffsetRange, cluster: Cluster) -> Counter[str]:
     """Do a range, or what is left of it; give what was counted by all who ever worked on it."""
-    with opened(work, cluster, str(span.partition), marks=not span.is_cut) as outlet:
-        if isinstance(outlet, FanOut):
-            return Counter(_fanned_out(work, span, cluster, outlet).counts)
-        mark = RangeProgress(span.start, span.start) if span.is_cut else committed_mark(work, span, cluster)
-        if mark.offset < span.end:
-            mark = finish(work, span, cluster, outlet, mark)
-        return Counter(mark.counts)
+    outlet: Sink | None = None
+    try:
+        with opened(work, cluster, str(span.partition), marks=not span.is_cut) as outlet:
+            return _finished(work, span, cluster, outlet)
+    except ProducerFenced as exc:
+        if outlet is None or not outlet.expired:
+            raise
+        # Not `from exc`: Spark has only the text of both, in which a newer owner would be found.
+        raise Unreachable(
+            f"a transaction took longer than {TRANSACTION_SECONDS:.0f} s, and was aborted",
+            where=f"{work.topic}, partition {span.partition}",
+            next="look at the brokers; nothing of it is lost, and the next run does it again",
+        ) from None
+
+
+def _finished(work: WorkerSpec, span: OffsetRange, cluster: Cluster, outlet: Sink) -> Counter[str]:
+    if isinstance(outlet, FanOut):
+        return Counter(_fanned_out(work, span, cluster, outlet).counts)
+    mark = RangeProgress(span.start, span.start) if span.is_cut else committed_mark(work, span, cluster)
+    if mark.offset < span.end:
+        mark = finish(work, span, cluster, outlet, mark)
+    return Counter(mark.counts)
 
 
 def committed_mark(work: WorkerSpec, span: OffsetRange, cluster: Cluster) -> RangeProgress:

@@ -152,13 +152,16 @@ def _decided(stage: Stage, read: NewestRecords, topic: str) -> tuple[int, int]:
     program = replace(program_of(stage), has_ids=False)
     machine = BatchRouter(program, stage, [1] * len(program.targets), lambda output: None)
     for fetched, batches in _batches(read.fetched):
-        machine.feed(
-            batches,
-            topic=topic,
-            partition=fetched.partition,
-            first=fetched.first,
-            end=read.ends[fetched.partition],
-        )
+        left: int | None = fetched.first
+        while left is not None:
+            machine.flush()
+            left = machine.feed(
+                batches,
+                topic=topic,
+                partition=fetched.partition,
+                first=left,
+                end=read.ends[fetched.partition],
+            )
     counts = machine.counts
     return counts["n_in"], counts["n_in"] - counts["n_slow"]
 

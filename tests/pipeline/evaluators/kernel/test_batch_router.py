@@ -306,3 +306,74 @@ def test_a_record_that_raises_even_before_it_is_read_is_no_record(
     machine = trial_of(LARGE).machine(lambda output: None)
     with pytest.raises(RecordsError, match="no records"):
         machine.feed(bytes(batch([order(0, 200)])), topic="in", partition=0, first=0, end=10)
+
+
+UNCERTAIN = KafkaRecord(value=b"no event")
+MIXED = [UNCERTAIN if n % 4 else order(n, 200) for n in range(40)]
+
+
+def _in_turns(trial: Any, data: bytes, end: int) -> tuple[list[Any], dict[str, int], list[int]]:
+    """Feed until everything was taken, with a flush wherever it was full."""
+    sink, stops, left = trial.sink(), list[int](), 0
+    machine = trial.machine(sink)
+    with patch("penstock.pipeline.evaluators.kernel.batch_router.time.time_ns", lambda: 0):
+        while True:
+            found = machine.feed(data, topic="in", partition=0, first=left, end=end)
+            machine.flush()
+            if found is None:
+                return sink.rows, {name: machine.counts[name] for name in COUNTERS}, stops
+            assert found > left, "a flush makes room for one record at least"
+            stops.append(left := found)
+
+
+def _seen_at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    seen: list[int] = []
+    written = Fallback.written
+
+    def noted(self: Any, rows: Any, *more: Any) -> Any:
+        seen.append(sum(len(starts) for _, starts in rows))
+        return written(self, rows, *more)
+
+    monkeypatch.setattr(Fallback, "written", noted)
+    return seen
+
+
+@pytest.mark.parametrize(("ahead", "size"), [(7, 1 << 20), (4096, 100), (4096, 1)])
+def test_the_reference_gets_a_bounded_number_of_records_at_once(
+    trial_of: Trials, monkeypatch: pytest.MonkeyPatch, ahead: int, size: int
+) -> None:
+    """A small compressed batch may hold millions that the kernel is not certain of."""
+    trial, data = trial_of(LARGE), bytes(batch(MIXED[:20]) + batch(MIXED[20:], base=20))
+    wanted = _in_turns(trial, data, 40)
+    seen = _seen_at_once(monkeypatch)
+    monkeypatch.setattr(batch_router, "_AHEAD", ahead)
+    monkeypatch.setattr(batch_router, "_AHEAD_BYTES", size)
+    assert _in_turns(trial, data, 40) == wanted
+    assert (sum(seen), wanted[1]["n_in"], wanted[1]["n_dead"]) == (30, 40, 30)
+    assert max(seen) < 10
+
+
+@pytest.mark.parametrize("bound", ["_SLOW_SECONDS", "_FULL_SECONDS"])
+def test_records_that_take_long_are_left_for_the_next_transaction(
+    trial_of: Trials, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    trial, data = trial_of(LARGE), bytes(batch(MIXED[:20]) + batch(MIXED[20:], base=20))
+    _, wanted, stops = _in_turns(trial, data, 40)
+    assert stops == []
+    monkeypatch.setattr(batch_router, "_AHEAD", 5)
+    monkeypatch.setattr(batch_router, bound, 0.0)
+    _, counts, stops = _in_turns(trial, data, 40)
+    assert (counts, len(stops) > 5) == (wanted, True)
+
+
+def test_a_machine_that_is_full_takes_no_further_fetch(
+    trial_of: Trials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = trial_of(LARGE).machine(lambda output: None)
+    monkeypatch.setattr(batch_router, "_SLOW_SECONDS", 0.0)
+    assert machine.feed(bytes(batch([UNCERTAIN])), topic="in", partition=0, first=0, end=9) is None
+    assert machine.is_full
+    assert machine.feed(bytes(batch(MIXED, base=7)), topic="in", partition=1, first=7, end=90) == 7
+    assert machine.counts["n_in"] == 1
+    machine.flush()
+    assert not machine.is_full

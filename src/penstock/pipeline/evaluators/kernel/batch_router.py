@@ -1,7 +1,8 @@
 """A program at work on fetched batches: record bytes in, bodies of batches out, no Spark and no socket.
 
-Records of which the kernel is not certain go through the reference evaluator, all of a fetch at once; what
-they become takes the places in the order that it would have had.
+Records of which the kernel is not certain go through the reference evaluator, many at once; what they become
+takes the places in the order that it would have had. A small fetch may hold millions of them, so a transaction
+gets only as many as take some seconds: what follows is fetched again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
+
+import numpy as np
 
 from penstock.pipeline.counters import COUNTERS
 from penstock.pipeline.evaluators.kernel.batch_builder import (
@@ -31,6 +35,14 @@ from penstock.wire.buffer import Buffer
 
 __all__ = ["BatchRouter", "Output"]
 
+_AHEAD: Final = 4096
+"""Records of a look ahead: those of them that are not certain are values at once, of some KiB each."""
+_AHEAD_BYTES: Final = 8 << 20
+"""The same in bytes, of the records as they came; one record may have more."""
+_SLOW_SECONDS: Final = 2.0
+"""So long the reference may work between two flushes, and so in one transaction."""
+_FULL_SECONDS: Final = 20.0
+"""No further batch is begun so long after the first one since a flush; ordinary work commits before."""
 _OWN_COUNTERS = ("n_slow", "n_shadow", "n_different")
 _COUNTED = {"n_in": at.X_IN, "n_out": at.X_OUT, "n_unmatched": at.X_UNMATCHED, "n_dropped": at.X_DROPPED}
 
@@ -43,7 +55,7 @@ class BatchRouter:
     `limits` are the bytes of a batch that targets were found to take, where that is less than their settings.
     """
 
-    collects = holds = is_full = False
+    collects = holds = False
     held: Mapping[int, int] = MappingProxyType({})
 
     def __init__(
@@ -73,6 +85,17 @@ class BatchRouter:
         )
         self._interpreter = Interpreter(program, self._outbox)
         self._shadow = Shadow(program, self._slow_path, shadow, batch_bytes) if shadow else None
+        self._slow_seconds = 0.0
+        """Of the reference, since the last flush."""
+        self._began: float | None = None
+        """When something was fed first since the last flush."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what was fed since the last flush took so long that it should be committed."""
+        if self._slow_seconds > _SLOW_SECONDS:
+            return True
+        return self._began is not None and time.monotonic() - self._began > _FULL_SECONDS
 
     def feed(
         self,
@@ -84,62 +107,92 @@ class BatchRouter:
         end: int,
         now: int | None = None,
         skip: Skip | None = None,
-    ) -> None:
+    ) -> int | None:
         """Route the records with offsets from `first` up to `end` of whole batches.
 
         `now` is what `now()` stands for, in microseconds; by default the moment of this call. Control
-        batches, and those that `skip` names, are passed over. Raises RecordsError for bytes that are no
-        batches or no records.
+        batches, and those that `skip` names, are passed over. Returns the offset of the first record that was
+        not routed because it is full, None if all were. Raises RecordsError for bytes that are no batches or
+        no records.
         """
+        if self.is_full:
+            return first
+        self._began = time.monotonic() if self._began is None else self._began
         place = Place(topic, partition, time.time_ns() // 1000 if now is None else now)
         self._outbox.begin(partition)
         self._interpreter.set_now(place.now)
-        for bodies in _together(bodies_of(data, first, end, skip, self._inflated)):
-            self._route(bodies, place)
+        for number, bodies in enumerate(_together(bodies_of(data, first, end, skip, self._inflated))):
+            left = bodies[0].base_offset if number and self.is_full else self._route(bodies, place)
+            if left is not None:
+                return left
+        return None
 
-    def _route(self, bodies: Sequence[Body], place: Place) -> None:
+    def _route(self, bodies: Sequence[Body], place: Place) -> int | None:
+        """Route bodies; give the offset of the first record that is left."""
         waiting: dict[tuple[int, int], list[Written]] = {}
         for number, body in enumerate(bodies):
             self._interpreter.begin(body)
             while (status := self._interpreter.go()) == at.SLOW:
-                self._slow(bodies, number, place, waiting)
+                if not self._slow(bodies, number, place, waiting):
+                    self._count()
+                    return self._interpreter.offset
             if status == at.BROKEN:
                 raise corrupt(place.partition, body.base_offset)
         self._count()
         if self._shadow is not None:
             self.counts.update(self._shadow.compare(bodies, place))
+        return None
 
     def flush(self, *, now: int | None = None) -> None:
         """Put what is waiting; it was routed when it was fed."""
         self._outbox.flush()
+        self._slow_seconds, self._began = 0.0, None
 
     def _slow(
         self, bodies: Sequence[Body], number: int, place: Place, waiting: dict[tuple[int, int], list[Written]]
-    ) -> None:
-        """Write what the record becomes at which the kernel stopped, and go behind it."""
+    ) -> bool:
+        """Write what the record becomes at which the kernel stopped, and go behind it; False if it is full."""
         here, offset = (number, int(self._interpreter.state[at.X_POS])), self._interpreter.offset
         if here not in waiting:
+            # Messages of Pulsar that have one offset together are not cut apart: a mark is an offset.
+            if self.is_full and offset > bodies[number].base_offset:
+                return False
+            began = time.monotonic()
             waiting.update(self._looked_ahead(bodies, number, place))
+            self._slow_seconds += time.monotonic() - began
         ordinals = Counter[int]()
         for target, record in waiting.pop(here):
             self._outbox.add(target, record, offset, ordinals[target])
             ordinals[target] += 1
         self._interpreter.pass_over()
+        return True
 
     def _looked_ahead(
         self, bodies: Sequence[Body], number: int, place: Place
     ) -> dict[tuple[int, int], list[Written]]:
-        """Route every record that is not certain from here on: one call of the reference for all of them."""
-        rows = [(bodies[number], self._interpreter.look_ahead())]
-        with self._interpreter.elsewhere():
-            for body in bodies[number + 1 :]:
-                self._interpreter.begin(body)
-                rows.append((body, self._interpreter.look_ahead()))
+        """Route records that are not certain from here on: one call of the reference for many of them."""
+        rows = list(self._uncertain(bodies, number))
         written, counted = self._slow_path.written(rows, place)
         self.counts.update(counted)
         self.counts["n_slow"] += len(written)
         keys = [(number + n, start) for n, (_, starts) in enumerate(rows) for start in starts.tolist()]
         return dict(zip(keys, written, strict=True))
+
+    def _uncertain(self, bodies: Sequence[Body], number: int) -> Iterator[tuple[Body, IntArray]]:
+        """Find where the next records begin that are not certain, as far as a look ahead goes."""
+        interpreter, records, size = self._interpreter, _AHEAD, _AHEAD_BYTES
+        with interpreter.elsewhere():
+            for body in bodies[number:]:
+                if body is not bodies[number]:
+                    interpreter.begin(body)
+                seen, here = min(records, int(interpreter.state[at.X_LEFT])), int(interpreter.state[at.X_POS])
+                starts = interpreter.look_ahead(seen)
+                # The first one always: the kernel waits for it.
+                found = starts[: max(int(np.searchsorted(starts, here + size)), int(body is bodies[number]))]
+                yield body, found
+                records, size = records - seen, size - len(body.records) + here
+                if records <= 0 or size <= 0 or len(found) < len(starts):
+                    return
 
     def _count(self) -> None:
         state = self._interpreter.state

@@ -75,13 +75,14 @@ class Interpreter:
         """Go on; give DONE at the end of the body, SLOW at a record that is not certain, or BROKEN."""
         return self._run(np.empty(0, np.int64))
 
-    def look_ahead(self) -> IntArray:
-        """Find where records begin that are not certain, from here to the end of the body; write nothing.
+    def look_ahead(self, most: int) -> IntArray:
+        """Find which of the next `most` records of the body are not certain, and where; write nothing.
 
         What follows a broken record is not looked at: the loop will stop there.
         """
         with self.elsewhere():
-            noted = np.empty(int(self.state[at.X_LEFT]), np.int64)
+            self.state[at.X_LEFT] = most = min(most, int(self.state[at.X_LEFT]))
+            noted = np.empty(most, np.int64)
             self.state[at.X_DRY], self.state[at.X_NOTED] = 1, 0
             self._run(noted)
             return noted[: int(self.state[at.X_NOTED])]

@@ -108,12 +108,19 @@ class Body:
         return records
 
     def _bytes(self, starts: IntArray) -> bytes | memoryview:
-        """Return the bytes to cut records out of: a copy is quicker, if many of the records are wanted."""
-        return self.records.tobytes() if len(starts) * _WORTH_A_COPY >= self.count else self.records.data
+        """Return the bytes to cut records out of: a copy is quicker, if many of the records are wanted.
+
+        A large body, which is looked at in many parts, is not copied for each of them.
+        """
+        is_worth_it = len(starts) * _WORTH_A_COPY >= self.count and (
+            len(self.records) <= _LARGE or len(starts) == self.count
+        )
+        return self.records.tobytes() if is_worth_it else self.records.data
 
 
 _WORTH_A_COPY: Final = 32
 """To slice bytes is quicker than to slice a view by more than a copy of so many records takes."""
+_LARGE: Final = 1 << 20
 _MOST_NAMES: Final = 1024
 _MOST_NAME: Final = 128
 _names: Final[dict[bytes, str]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from penstock.wire.kernels import IntArray
 __all__ = ["Shadow"]
 
 _log = logging.getLogger(__name__)
+_AT_ONCE: Final = 1024
+"""Records that are values at once."""
 
 
 class Shadow:
@@ -45,14 +48,18 @@ class Shadow:
 
     def compare(self, bodies: Sequence[Body], place: Place) -> Counter[str]:
         """Count the records that were compared, and those of which the two did not make the same."""
-        rows = [(body, starts) for body in bodies if len(starts := self._chosen(body))]
-        if not rows:
-            return Counter()
-        expected, _ = self._slow_path.written(rows, place)
-        self._interpreter.set_now(place.now)
-        each = [(body, start) for body, starts in rows for start in starts.tolist()]
         counts: Counter[str] = Counter()
-        for (body, start), wanted in zip(each, expected, strict=True):
+        for body in bodies:
+            starts = self._chosen(body)
+            for at_once in range(0, len(starts), _AT_ONCE):
+                counts.update(self._compared(body, starts[at_once : at_once + _AT_ONCE], place))
+        return counts
+
+    def _compared(self, body: Body, starts: IntArray, place: Place) -> Counter[str]:
+        expected, _ = self._slow_path.written([(body, starts)], place)
+        self._interpreter.set_now(place.now)
+        counts: Counter[str] = Counter()
+        for start, wanted in zip(starts.tolist(), expected, strict=True):
             found = self._by_kernel(body, start)
             if found is None:
                 continue
