@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.brokers.kafka_raw.cluster import Cluster
-from penstock.errors import Unreachable
+from penstock.errors import RecordsError, Unreachable
 from penstock.pipeline.delivery.offset_ranges import OffsetRange
 from penstock.pipeline.delivery.partition_reader import PartitionReader
 from penstock.pipeline.delivery.source_cluster import source_cluster
@@ -32,6 +32,7 @@ from penstock.pipeline.delivery.worker_spec import WorkerSpec
 from penstock.pipeline.evaluators.kernel.record_body import INFLATED, Body, bodies_of, corrupt
 from penstock.pipeline.stage import INPUT
 from penstock.wire.buffer import Buffer
+from penstock.wire.kafka.error_codes import ErrorCode
 from penstock.wire.kernels import ByteArray, IntArray
 from penstock.wire.kernels.json_values import gather
 from penstock.wire.kernels.records import (
@@ -119,6 +120,9 @@ def arrow_rows(bodies: Sequence[Body], topic: str, partition: int) -> pa.RecordB
 
     Raises RecordsError if the bytes are no records.
     """
+    if unread := next((body for body in bodies if body.unread is not None), None):
+        where = f"{topic}, partition {partition}, offset {unread.base_offset}"
+        raise RecordsError(str(unread.unread), error_code=ErrorCode.MESSAGE_TOO_LARGE, where=where)
     starts = [body.starts() for body in bodies]
     found = [(body, each) for body, each in zip(bodies, starts, strict=True) if len(each)]
     counts = [len(each) for _, each in found]
@@ -130,7 +134,7 @@ def arrow_rows(bodies: Sequence[Body], topic: str, partition: int) -> pa.RecordB
     fields = np.empty(len(places) * FIELDS, np.int64)
     n_headers = locate_records(data, places, fields)
     headers = np.empty(max(n_headers, 0) * HEADER_FIELDS, np.int64)
-    if n_headers < 0 or locate_headers(data, fields, headers) < 0:
+    if n_headers < 0 or locate_headers(data, places, fields, headers) < 0:
         raise corrupt(partition, found[0][0].base_offset)
     rows = fields.reshape(-1, FIELDS)
 

@@ -96,19 +96,22 @@ def locate_records(data: ByteArray, starts: IntArray, fields: IntArray) -> int:
     return headers
 
 
-@kernel(INT(BYTES, INTS, INTS))
-def locate_headers(data: ByteArray, fields: IntArray, found: IntArray) -> int:
+@kernel(INT(BYTES, INTS, INTS, INTS))
+def locate_headers(data: ByteArray, starts: IntArray, fields: IntArray, found: IntArray) -> int:
     """Note the headers of located records, one behind the other; give how many, or BAD_RECORD."""
     at = 0
-    for i in range(0, len(fields), FIELDS):
+    for record in range(len(starts)):
+        i = record * FIELDS
+        length, body = read_varint(data, starts[record], len(data))
+        stop = body + length
         pos = fields[i + F_HEADERS_AT]
         for _ in range(fields[i + F_HEADERS]):
-            size, pos = read_blob(data, pos, len(data))
+            size, pos = read_blob(data, pos, stop)
             if pos < 0 or size < 0:
                 return BAD_RECORD
             found[at] = pos
             found[at + 1] = size
-            size, pos = read_blob(data, pos + size, len(data))
+            size, pos = read_blob(data, pos + size, stop)
             if pos < 0:
                 return BAD_RECORD
             found[at + 2] = pos

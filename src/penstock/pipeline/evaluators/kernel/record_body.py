@@ -10,6 +10,8 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import RecordsError
+from penstock.pipeline.evaluators.kernel.batch_builder import numbered, record_bytes
+from penstock.pipeline.evaluators.reference.reading import UnreadBatch
 from penstock.record import Headers, KafkaRecord
 from penstock.wire.buffer import Buffer, as_array
 from penstock.wire.kafka.error_codes import ErrorCode
@@ -54,6 +56,8 @@ class Body:
     first: int
     """Offsets count from that of the batch."""
     end: int
+    unread: str | None = None
+    """Why the batch was not inflated; then a record without anything stands for it."""
 
     @classmethod
     def whole(cls, records: ByteArray, count: int) -> Body:
@@ -85,10 +89,13 @@ class Body:
 
     def kafka_records(self, starts: IntArray, topic: str | None, partition: int | None) -> list[KafkaRecord]:
         """Return the records that begin at `starts`, with their origin; RecordsError if there are none."""
+        if self.unread is not None:
+            origin = {"topic": topic, "partition": partition, "timestamp": self.base_timestamp}
+            return [UnreadBatch(self.unread, offset=at, **origin) for at in self.offsets(starts).tolist()]
         fields = np.empty(len(starts) * FIELDS, np.int64)
         count = locate_records(self.records, starts, fields)
         places = np.empty(max(count, 0) * HEADER_FIELDS, np.int64)
-        if count < 0 or locate_headers(self.records, fields, places) < 0:
+        if count < 0 or locate_headers(self.records, starts, fields, places) < 0:
             raise corrupt(-1 if partition is None else partition, self.base_offset)
         data, found = self._bytes(starts), iter(places.tolist())
         append, base, base_time = self.append_timestamp, self.base_offset, self.base_timestamp
@@ -164,15 +171,23 @@ def corrupt(partition: int, offset: int) -> RecordsError:
 def bodies_of(data: Buffer, first: int, end: int, skip: Skip | None, limit: int) -> Iterator[Body]:
     """Cut fetched bytes into the bodies that have offsets from `first` up to `end`, checksums looked at.
 
-    Markers of transactions are passed over; `limit` bounds what a batch may inflate to.
+    Markers of transactions are passed over. For a batch that inflates to more than `limit` stands a body of
+    one record, which becomes a dead letter.
     """
     for batch in read_batches(data):
         beyond = batch.base_offset >= end or batch.base_offset + batch.last_offset_delta < first
         if beyond or batch.is_control or (skip is not None and skip(batch)):
             continue
         batch.check()
+        try:
+            records = batch.records(limit)
+        except RecordsError as exc:
+            if exc.error_code != ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            yield _unread(batch, first, end, exc)
+            continue
         yield Body(
-            records=as_array(batch.records(limit)),
+            records=as_array(records),
             count=batch.record_count,
             base_offset=batch.base_offset,
             base_timestamp=batch.base_timestamp,
@@ -180,3 +195,19 @@ def bodies_of(data: Buffer, first: int, end: int, skip: Skip | None, limit: int)
             first=first - batch.base_offset,
             end=end - batch.base_offset,
         )
+
+
+def _unread(batch: RecordBatch, first: int, end: int, error: RecordsError) -> Body:
+    """Give what stands for a batch that is too large to be inflated, at the first of its offsets here."""
+    at = max(first - batch.base_offset, 0)
+    last = batch.base_offset + batch.last_offset_delta
+    return Body(
+        records=as_array(numbered(record_bytes(None, b"", ()), at)),
+        count=1,
+        base_offset=batch.base_offset,
+        base_timestamp=batch.max_timestamp,
+        append_timestamp=None,
+        first=first - batch.base_offset,
+        end=end - batch.base_offset,
+        unread=f"{error.what}: {batch.record_count} records, offsets {batch.base_offset} to {last}",
+    )

@@ -10,6 +10,7 @@ from typing import Final
 from penstock.errors import EventError, PenstockError
 from penstock.events.reading import Mode
 from penstock.pipeline.deadletter import DeadLetter, dead_letter_event
+from penstock.pipeline.evaluators.reference.reading import UnreadBatch
 from penstock.pipeline.ports import Target
 from penstock.pipeline.size import batch_bytes, fits
 from penstock.record import KafkaRecord
@@ -77,6 +78,7 @@ class Outcome:
                 route=dead.route,
                 attempt=attempt,
                 server=dead.server,
+                kept=type(self.record) is not UnreadBatch,
             )
             self.counted.append("n_dead")
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from penstock.errors import EventError
 from penstock.events.bindings.kafka import KafkaBinding
@@ -16,7 +16,7 @@ from penstock.events.reading import Level, Mode, Reading, Verdict
 from penstock.pipeline.arrow.bindings import Binding
 from penstock.record import Headers, KafkaRecord
 
-__all__ = ["CODES", "FOREIGN", "UNSUPPORTED", "Decoded", "Reject", "read_record", "read_strictly"]
+__all__ = ["CODES", "FOREIGN", "UNSUPPORTED", "Decoded", "Reject", "UnreadBatch", "read_record", "read_strictly"]
 
 CODES: Final[Mapping[Verdict, str]] = {
     Verdict.FOREIGN: "not-a-cloudevent",
@@ -44,6 +44,21 @@ class Reject:
 
     code: str
     reason: str
+
+
+class UnreadBatch(KafkaRecord):
+    """Stands for a batch whose records were not inflated: its letter says where it is, and why."""
+
+    reason: str
+
+    def __init__(self, reason: str, **origin: Any) -> None:
+        super().__init__(value=b"", **origin)
+        object.__setattr__(self, "reason", reason)  # records are frozen
+
+    @property
+    def reject(self) -> Reject:
+        """Why it is no event."""
+        return Reject("batch-too-large", self.reason)
 
 
 def read_record(binding: Binding, record: KafkaRecord, level: Level) -> Decoded | Reject:

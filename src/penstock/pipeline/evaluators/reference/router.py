@@ -29,7 +29,7 @@ from penstock.pipeline.evaluators.reference.outcome import (
     is_of_a_record,
     reason_of_bug,
 )
-from penstock.pipeline.evaluators.reference.reading import FOREIGN, UNSUPPORTED, Decoded, Reject
+from penstock.pipeline.evaluators.reference.reading import FOREIGN, UNSUPPORTED, Decoded, Reject, UnreadBatch
 from penstock.pipeline.evaluators.reference.route import (
     Output,
     RouteEvaluator,
@@ -262,6 +262,8 @@ class ReferenceRouter:
     # Reading
 
     def _decode(self, record: KafkaRecord) -> Decoded | Reject:
+        if type(record) is UnreadBatch:
+            return record.reject
         found = self._read(record)
         if type(found) is Decoded:
             found.event = in_order(found.event)
