@@ -22,10 +22,15 @@ from penstock.pipeline.counters import COUNTERS
 from penstock.pipeline.evaluators.kernel import batch_router, interpreter
 from penstock.pipeline.evaluators.kernel.batch_builder import record_bytes
 from penstock.pipeline.evaluators.kernel.fallback import Fallback
+from penstock.pipeline.evaluators.kernel.program import reference_program_of
+from penstock.pipeline.evaluators.kernel.record_body import Body
+from penstock.pipeline.evaluators.reference import batch_router as reference_batches
+from penstock.pipeline.evaluators.reference.batch_router import ReferenceBatchRouter
 from penstock.pipeline.plan.nodes import Type
 from penstock.pipeline.plan.route import Assignment, Mode, RoutePlan
 from penstock.pipeline.plan.sql import parse_sql
 from penstock.record import KafkaRecord
+from penstock.wire.buffer import as_array
 from penstock.wire.kafka.batch_body import BatchBody, framed
 from penstock.wire.kernels import crc32c
 from penstock.wire.kernels.json import STACK_SIZE
@@ -377,3 +382,56 @@ def test_a_machine_that_is_full_takes_no_further_fetch(
     assert machine.counts["n_in"] == 1
     machine.flush()
     assert not machine.is_full
+
+
+@pytest.mark.parametrize("first", [10, 12])
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_a_batch_that_inflates_to_too_much_is_one_letter(
+    trial_of: Trials, monkeypatch: pytest.MonkeyPatch, first: int, compression: str
+) -> None:
+    """It would do so in each run: the job goes on behind it, whoever decides about its records."""
+    large = [replace(order(n, 200), value=b"0" * 5000) for n in range(5)]
+    data = bytes(batch(large, base=10, compression=compression) + batch([order(1, 200)], base=15))
+    trial = trial_of(LARGE)
+    by_kernel, by_reference = trial.sink(), trial.sink()
+    machine = trial.machine(by_kernel, inflated=10_000)
+    monkeypatch.setattr(reference_batches, "INFLATED", 10_000)
+    counts = [trial.partitions] * len(trial.program.targets)
+    program = reference_program_of(trial.stage)
+    router = ReferenceBatchRouter(program, trial.stage, counts, by_reference, pick=lambda target, count: 0)
+    for each in (machine, router):
+        each.feed(data, topic="in", partition=3, first=first, end=99)
+        each.flush()
+        assert {name: each.counts[name] for name in ("n_in", "n_out", "n_dead")} == {
+            "n_in": 2,
+            "n_out": 1,
+            "n_dead": 1,
+        }
+    assert by_kernel.rows == by_reference.rows
+    (letter,) = (row for rows in by_kernel.rows.values() for row in rows if b"batch-too-large" in row[1])
+    found = json.loads(letter[1])
+    assert found["origin"] == {
+        "server": None,
+        "topic": "in",
+        "partition": 3,
+        "offset": first,
+        "timestamp": 1000,
+    }
+    assert (found["code"], found["record"]) == ("batch-too-large", None)
+    assert found["reason"].endswith("inflates to more than 10000 bytes: 5 records, offsets 10 to 14")
+
+
+def test_headers_that_leave_their_record_are_no_headers() -> None:
+    """As the kernel has it: they end where their record ends, whatever follows it."""
+    rows = bytearray()
+    for number in range(2):
+        body = b"\x00\x00" + bytes([2 * number]) + record_bytes(None, b"v", (("name", b"value"),))
+        rows += _varint(2 * len(body)) + body
+    whole = Body.whole(as_array(bytes(rows)), 2)
+    assert [record.headers for record in whole.kafka_records(whole.starts(), None, None)] == [
+        (("name", b"value"),)
+    ] * 2
+    rows[rows.index(b"value") - 1] += 2  # one byte more: the first of the next record
+    broken = Body.whole(as_array(bytes(rows)), 2)
+    with pytest.raises(RecordsError):
+        broken.kafka_records(broken.starts(), None, None)

@@ -88,7 +88,7 @@ class BatchRouter:
         self._slow_seconds = 0.0
         """Of the reference, since the last flush."""
         self._began: float | None = None
-        """When something was fed first since the last flush."""
+        """When what was routed first since the last flush was begun."""
 
     @property
     def is_full(self) -> bool:
@@ -117,12 +117,13 @@ class BatchRouter:
         """
         if self.is_full:
             return first
-        self._began = time.monotonic() if self._began is None else self._began
+        began = time.monotonic()
         place = Place(topic, partition, time.time_ns() // 1000 if now is None else now)
         self._outbox.begin(partition)
         self._interpreter.set_now(place.now)
         for number, bodies in enumerate(_together(bodies_of(data, first, end, skip, self._inflated))):
             left = bodies[0].base_offset if number and self.is_full else self._route(bodies, place)
+            self._began = began if self._began is None else self._began
             if left is not None:
                 return left
         return None
@@ -158,8 +159,11 @@ class BatchRouter:
             if self.is_full and offset > bodies[number].base_offset:
                 return False
             began = time.monotonic()
-            waiting.update(self._looked_ahead(bodies, number, place))
+            # While others wait that were looked ahead to, this one became uncertain by itself: only it is new.
+            rows = [(bodies[number], np.array([here[1]]))] if waiting else [*self._uncertain(bodies, number)]
+            waiting.update(self._routed(rows, number, place))
             self._slow_seconds += time.monotonic() - began
+            self._began = began if self._began is None else self._began
         ordinals = Counter[int]()
         for target, record in waiting.pop(here):
             self._outbox.add(target, record, offset, ordinals[target])
@@ -167,11 +171,10 @@ class BatchRouter:
         self._interpreter.pass_over()
         return True
 
-    def _looked_ahead(
-        self, bodies: Sequence[Body], number: int, place: Place
+    def _routed(
+        self, rows: Sequence[tuple[Body, IntArray]], number: int, place: Place
     ) -> dict[tuple[int, int], list[Written]]:
-        """Route records that are not certain from here on: one call of the reference for many of them."""
-        rows = list(self._uncertain(bodies, number))
+        """Route records of bodies from `number` on: one call of the reference for many of them."""
         written, counted = self._slow_path.written(rows, place)
         self.counts.update(counted)
         self.counts["n_slow"] += len(written)

@@ -20,7 +20,7 @@ from penstock.wire.buffer import as_array
 from penstock.wire.kernels import IntArray
 from penstock.wire.kernels.json import FIELDS, STACK_SIZE
 from penstock.wire.kernels.records import F_OFFSET
-from penstock.wire.kernels.routing.boxes import S_COUNT, S_USED
+from penstock.wire.kernels.routing.boxes import B_SLOTS, S_COUNT, S_USED
 from penstock.wire.kernels.routing.memory import remember
 from penstock.wire.kernels.routing.run import run
 
@@ -66,7 +66,7 @@ class Interpreter:
             at.X_LEFT: body.count,
             at.X_FIRST: body.first,
             at.X_END: body.end,
-            at.X_FORCED: -1,
+            at.X_FORCED: -1 if body.unread is None else 0,
             at.X_BASE: body.base_offset,
         }.items():
             self.state[name] = value
@@ -114,11 +114,15 @@ class Interpreter:
                     self._judge()
             except (ArithmeticError, LookupError, ValueError) as exc:
                 status = self._take_back(exc)
+            patience = _PATIENCE
             if status == at.FULL:
+                # Each time another batch leaves, until there is room for all targets of a record: if they can
+                # have a batch each at the same time.
+                patience += int(self._outbox.box[B_SLOTS])
                 self._outbox.make_room()
             elif status not in (at.ASK, _RAISED):
                 return status
-            self._bear()
+            self._bear(patience)
 
     def _go_on(self, noted: IntArray) -> int:
         assert self._body is not None  # `begin` comes first
@@ -156,11 +160,11 @@ class Interpreter:
         self.state[at.X_FORCED] = place
         return _RAISED
 
-    def _bear(self) -> None:
+    def _bear(self, patience: int) -> None:
         """Count how often one record stops the loop; in the end it is not tried any more."""
         place, times = int(self.state[at.X_POS]), self._stopped[1]
         self._stopped = (place, times + 1 if place == self._stopped[0] else 1)
-        if self._stopped[1] > _PATIENCE:
+        if self._stopped[1] > patience:
             self.state[at.X_FORCED] = place
 
     def _judge(self) -> None:
