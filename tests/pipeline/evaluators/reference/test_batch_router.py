@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import struct
 import time
+import weakref
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -226,6 +227,47 @@ def test_a_slow_function_ends_a_flush_by_time_and_nothing_is_put_while_it_runs(
     feed(made, 0, 0, 20)
     made.flush()
     assert (calls, made.held, puts.records) == ([3, 3], {0: 6}, 6)
+
+
+def test_the_clock_is_looked_at_between_calls_of_a_slow_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins with one call; while they are quick more of them go at once."""
+    now, seconds, calls = [0.0], [0.1], list[int]()
+
+    def function(self: FunctionInvoker, events: Sequence[Routed]) -> list[Invoked]:
+        now[0] += seconds[0]
+        calls.append(len(events))
+        return [Invoked(events=(each.event,)) for each in events]
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(FunctionInvoker, "__call__", function)
+    invoker = FunctionInvoker(settings=None, batch=2)  # type: ignore[arg-type]
+    everything, puts = replace(PLAN, where=parse_sql("type = 't'")), Puts()
+    made = router(stage(everything, invoker=invoker), puts, flush_seconds=5.0, step_records=8)
+    feed(made, 0, 0, 40)
+    made.flush()
+    assert calls == [2, 4, 8, 8, 8, 8, 2]
+    calls.clear()
+    seconds[0] = 30.0
+    feed(made, 0, 40, 80)
+    made.flush()
+    made.flush()
+    made.flush()
+    assert calls == [8, 4, 2]
+
+
+class Key(bytes):
+    """One that can be waited for."""
+
+
+@pytest.mark.parametrize(("size", "is_kept"), [(10, True), (100_000, False)])
+def test_the_partitions_of_long_keys_are_not_remembered(size: int, is_kept: bool) -> None:
+    builder = _BatchBuilder([3], [None], batch_bytes=1 << 20, pick=None)
+    key = Key(size)
+    gone = weakref.ref(key)
+    builder.add(0, KafkaRecord(key=key, value=b""), KafkaRecord(value=b"", offset=0))
+    assert [output.body.count for output in builder.taken()] == [1]
+    del key
+    assert (gone() is not None) is is_kept
 
 
 def test_a_flush_that_is_stopped_puts_nothing_and_holds_everything() -> None:

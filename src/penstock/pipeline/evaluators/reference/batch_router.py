@@ -64,6 +64,8 @@ class Bounds:
     """After so long a flush routes no further records, so that slow functions commit often, too."""
     step_records: int = 500
     """Records that are routed before the clock is looked at; at least one batch of a function."""
+    step_seconds: float = 0.5
+    """While a step with functions takes longer, the next one has half as many records."""
 
 
 _Place = tuple[int, int, int]
@@ -71,6 +73,8 @@ _Place = tuple[int, int, int]
 _BOUNDS: Final = Bounds()
 _MOST_HASHED: Final = 10_000
 """Keys whose partitions are remembered."""
+_LONGEST_HASHED: Final = 128
+"""Bytes of a key that is remembered: of long ones a few thousand are gigabytes."""
 
 
 @dataclass(slots=True)
@@ -125,7 +129,10 @@ class ReferenceBatchRouter:
         self._bounds = bounds
         calls = (route.invoker for route in stage.routes)
         batches = [call.batch for call in calls if isinstance(call, FunctionInvoker)]
-        self._step = max(bounds.step_records, *batches, 1)
+        self._least = max(*batches, 1) if batches else max(bounds.step_records, 1)
+        self._most = max(bounds.step_records, self._least)
+        self._step = self._least
+        """With functions, whose time nobody knows, it begins with one batch and grows while they are quick."""
         self._pending: deque[_Pending] = deque()
         self._records = 0
         self._bytes = 0
@@ -198,6 +205,7 @@ class ReferenceBatchRouter:
             room = bounds.flush_bytes - max(size, builder.size)
             if counts["n_in"] and (room <= 0 or time.monotonic() >= until):
                 break
+            began = time.monotonic()
             taken = list(_taken(left, min(self._step, bounds.flush_records - counts["n_in"]), room))
             records = _records(taken)
             routing = self._router.route(records, now=now)
@@ -207,6 +215,8 @@ class ReferenceBatchRouter:
                     builder.add(numbers[target.sink, target.topic], record, given)
             counts.update(routing.counts)
             size += sum(len(each.starts) * each.record_bytes for each in taken)
+            is_quick = time.monotonic() - began < bounds.step_seconds
+            self._step = min(self._step * 2, self._most) if is_quick else max(self._step // 2, self._least)
         return left, counts
 
 
@@ -340,6 +350,8 @@ class _BatchBuilder:
         known = self._hashed.get((key, count))
         if known is None:
             known = partition_of(as_array(key), 0, len(key), count)
+            if len(key) > _LONGEST_HASHED:
+                return known
             if len(self._hashed) >= _MOST_HASHED:
                 self._hashed.clear()
             self._hashed[key, count] = known
