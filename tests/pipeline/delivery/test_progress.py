@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,6 +140,31 @@ def test_an_open_mark_of_the_own_partition_is_waited_for_and_of_another_is_not(
         read(decided=(1,))
     with pytest.raises(Unreachable, match="is open"):
         read(decided=None)
+
+
+def test_an_end_that_moves_back_while_it_is_read_is_asked_again(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new leader has less than the one that told the end: what it does not have never comes."""
+    log.mark(1, 0, 5).ends(1, committed=True)
+    end, polls = log.end, Counter[str]()
+    log.end += 3
+
+    def fetcher(cluster: Any, wanted: Any, *, read_committed: bool) -> Any:
+        at = wanted[0].offset
+
+        def poll(_: float) -> list[Any]:
+            nonlocal at
+            polls["n"] += 1
+            assert polls["n"] < 100, "it polls for what is not there"
+            found = b"".join(data for base, data in log.batches if base >= at)
+            at, log.end = max(at, end), end
+            return [SimpleNamespace(data=memoryview(found), next_offset=at, high_watermark=end)]
+
+        return SimpleNamespace(poll=poll, close=lambda: None)
+
+    monkeypatch.setattr(progress_reader, "Fetcher", fetcher)
+    assert offsets(read()) == {0: 5}
 
 
 def test_a_tombstone_forgets_a_mark(log: Log) -> None:

@@ -51,9 +51,16 @@ def read_progress(
             position = _read(cluster, position, end, reading)
         elif position > end:
             raise _lost(position, end)
-        if not reading.waits_for(decided):
+        if position >= end and not reading.waits_for(decided):
             # What is still open is read again the next time.
             return Snapshot(min((position, *reading.begins.values())), reading.marks, reading.plan)
+        # A new leader may have less than the one that told the end: it is asked again.
+        if position < end and time.monotonic() >= until:
+            raise Unreachable(
+                f"marks up to offset {end} are not given for {_OPEN_SECONDS:.0f} s",
+                where=f"{TOPIC}, offset {position}, group {key.group}",
+                next="look at the broker that leads this topic; then run again",
+            )
         if time.monotonic() >= until:
             raise Unreachable(
                 f"a transaction with marks of {key.topic} is open for {_OPEN_SECONDS:.0f} s",
@@ -65,6 +72,7 @@ def read_progress(
 
 
 def _read(cluster: Cluster, position: int, end: int, reading: _Reading) -> int:
+    """Read up to `end`, or as far as something comes; give how far."""
     wanted = [Wanted(TOPIC, PARTITION, position, end)]
     with closing(Fetcher(cluster, wanted, read_committed=False)) as fetcher:
         while position < end:
@@ -79,6 +87,8 @@ def _read(cluster: Cluster, position: int, end: int, reading: _Reading) -> int:
                 position = fetched.next_offset
                 if not len(fetched.data) and fetched.high_watermark >= end:
                     return end  # compaction took the rest
+            if not any(len(fetched.data) for fetched in found):
+                break
     return position
 
 
