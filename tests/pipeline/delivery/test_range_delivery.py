@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -1013,3 +1014,85 @@ def test_schemas_that_records_name_are_looked_up_and_a_registry_that_is_away_is_
     running.run()
     assert (memory.out, asked, outage.reason) == ([1, 2, 3, 4], ["id:5"] * 3, None)
     assert "the registry does not answer" in caplog.text
+
+
+@pytest.mark.parametrize("has_kernel", [True, False])
+def test_once_ends_although_the_topic_gets_a_partition_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, has_kernel: bool
+) -> None:
+    """What a partition that came later has is not of this run, which would never end with it."""
+    monkeypatch.setattr(loop_run, "_GROWTH", 0.0)
+    memory, calls = Memory({0: list(range(1, 60))}), iter(range(10**9))
+
+    def grows() -> bool:
+        if next(calls) == 8:
+            memory.log[1] = [1001, 1002]
+        return False
+
+    memory.fails = grows
+    Loop(work(memory, has_kernel=has_kernel), lambda beat: None, stop=Event(), once=True).run()
+    assert 1 in memory.log, "it got one while this ran"
+    assert sorted(memory.out + memory.dead) == list(range(1, 60))
+
+
+def test_idle_is_not_who_gets_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker that leads the partition is silent, and then answers: until then nothing is known."""
+    memory, silent = Memory({0: list(range(1, 60))}), iter(range(30))
+
+    class Silent(Reader):
+        def poll(self, timeout: float) -> Iterator[Any]:
+            return super().poll(timeout) if next(silent, None) is None else iter(())
+
+    monkeypatch.setattr(source_cluster, "Fetcher", Silent)
+    Loop(work(memory), lambda beat: None, stop=Event(), until_idle=0.0).run()
+    assert sorted(memory.out + memory.dead) == list(range(1, 60))
+
+
+class Leaves(Copy):
+    """A machine that takes a record at a time: the rest of a fetch is left for the next transaction."""
+
+    is_spent = False
+
+    @property
+    def is_full(self) -> bool:  # type: ignore[override]
+        return self.is_spent
+
+    def feed(
+        self, data: Any, *, topic: str, partition: int, first: int, end: int, now: int
+    ) -> int | None:
+        if self.is_spent:
+            return first
+        rows = [row for row in data if row[0] >= first]
+        super().feed(rows[:1], topic=topic, partition=partition, first=first, end=end, now=now)
+        self.is_spent = True
+        return first + 1 if len(rows) > 1 else None
+
+    def flush(self, *, now: int) -> None:
+        super().flush(now=now)
+        self.is_spent = False
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_what_a_full_machine_leaves_is_fetched_again(
+    monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    monkeypatch.setattr(batch_router, "BatchRouter", Leaves)
+    memory = Memory({part: list(range(100 * part + 1, 100 * part + 20)) for part in range(partitions)})
+    wanted = sorted(number for log in memory.log.values() for number in log)
+    Loop(work(memory), lambda beat: None, stop=Event(), once=True).run()
+    assert sorted(memory.out + memory.dead) == wanted
+    memory.out, memory.dead, memory.groups = [], [], {}
+    counts = run_ranges(work(memory), [OffsetRange(part, 0, 19) for part in range(partitions)])
+    assert (counts["n_in"], sorted(memory.out + memory.dead)) == (len(wanted), wanted)
+
+
+def test_a_transaction_of_a_task_that_took_too_long_is_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(Writer):
+        def commit(self, **_: Any) -> None:
+            self.expired = True
+            raise ProducerFenced("the transaction is over", error_code=90)
+
+    monkeypatch.setattr(sink_module, "TransactionalProducer", Late)
+    with pytest.raises(Unreachable, match="took longer") as caught:
+        run_ranges(work(Memory({0: [1, 2, 3]})), [OffsetRange(0, 0, 3)])
+    assert "ProducerFenced" not in "".join(traceback.format_exception(caught.value))

@@ -341,7 +341,7 @@ class Loop:
             self._outage.worked(is_work=True)
         if self._stop.is_set() or (self._once and not feed.waiting):
             return True
-        is_idle = feed.caught_up and not feed.holds
+        is_idle = feed.is_answered and feed.caught_up and not feed.holds
         return self._until_idle is not None and is_idle and idle > self._until_idle
 
 

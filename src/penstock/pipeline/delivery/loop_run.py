@@ -333,6 +333,8 @@ class LoopRun:
     def _grow(self) -> None:
         # Who does not answer now is asked again later: what is read goes on without an answer.
         new = {*range(source_partitions(self._work, self._cluster))} - self._feed.positions.keys()
+        if self._feed.is_bounded:
+            new = set()  # this run ends where the topic ended when it began
         for part in sorted(new):
             self._feed.add(part)
         if isinstance(self._outlet, FanOut):

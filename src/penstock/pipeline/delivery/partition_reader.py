@@ -6,8 +6,10 @@ knows how far each partition has come and where it ends, and what became of reco
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.brokers.kafka_offsets import Offsets
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["PartitionReader", "Router", "load_kernels"]
 
 _NEVER: Final = 2**63 - 1
+_ANSWER_SECONDS: Final = 5.0
+"""So long an answer of a Kafka broker holds, which gives one twice a second where nothing is new."""
 
 
 class Router(Protocol):
@@ -99,6 +103,8 @@ class PartitionReader:
         self._reached = dict(positions)
         self.stable: dict[int, int] = {}
         """Where each partition ends for who reads only what is committed, as far as it was told."""
+        self._answered: dict[int, float] = {}
+        """When something was heard of a partition last, if only that nothing is new."""
         self._work = work
         self._ends = dict(ends or {})
         self._lost = 0
@@ -156,6 +162,22 @@ class PartitionReader:
     def caught_up(self) -> bool:
         """Whether every partition is where its topic ended when it was last asked."""
         return all(at >= self.stable.get(part, at) for part, at in self.positions.items())
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether every partition was heard of a moment ago: who does not answer may have more.
+
+        A broker of Pulsar says once where a partition ends, and then only what is new, while it is attached.
+        """
+        since = monotonic() - _ANSWER_SECONDS
+        if (is_attached := getattr(self._fetcher, "is_attached", None)) is not None:
+            return bool(is_attached) and self.positions.keys() <= self._answered.keys()
+        return all(self._answered.get(part, -math.inf) >= since for part in self.positions)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it was told where to end, so that partitions which the topic gets do not belong to it."""
+        return bool(self._ends)
 
     @property
     def lag(self) -> int:
@@ -217,6 +239,7 @@ class PartitionReader:
 
     def _feed(self, fetched: Fetched) -> None:
         part, end = fetched.partition, self._ends.get(fetched.partition, _NEVER)
+        self._answered[part] = monotonic()
         reached = min(max(fetched.next_offset, self.positions[part]), end)
         if self.before is not None:
             self.before(part, reached)

@@ -186,6 +186,11 @@ class PatientFetcher:
         self._since: float | None = None
         self._pauses = pauses()
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether every partition that is read has its broker."""
+        return self._fetcher.is_attached
+
     def poll(self, timeout: float) -> Sequence[Fetched]:
         """Return what has come of each partition; raises as the fetcher does, but for outages."""
         try:
