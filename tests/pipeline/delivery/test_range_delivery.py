@@ -1057,9 +1057,7 @@ class Leaves(Copy):
     def is_full(self) -> bool:  # type: ignore[override]
         return self.is_spent
 
-    def feed(
-        self, data: Any, *, topic: str, partition: int, first: int, end: int, now: int
-    ) -> int | None:
+    def feed(self, data: Any, *, topic: str, partition: int, first: int, end: int, now: int) -> int | None:
         if self.is_spent:
             return first
         rows = [row for row in data if row[0] >= first]

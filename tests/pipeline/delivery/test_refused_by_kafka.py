@@ -1,4 +1,7 @@
-"""Records that a real Kafka refuses: dead letters, once, beside all else; by ranges, a loop and rows."""
+"""Records that a real Kafka refuses: dead letters, once, beside all else; by ranges, a loop and rows.
+
+And batches that a real Kafka takes, although they inflate to more than is taken at once.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,26 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.brokers.kafka_offsets import KafkaOffsets
+from penstock.brokers.kafka_raw.cluster import Cluster
+from penstock.brokers.kafka_raw.producer import Producer
 from penstock.brokers.kafka_raw.settings import Settings
 from penstock.brokers.kafka_records import publish, scan
 from penstock.errors import JobFailed
-from penstock.pipeline.delivery import range_delivery, refused_records
+from penstock.pipeline.delivery import range_delivery, refused_records, sink
 from penstock.pipeline.delivery.loop import Loop
 from penstock.pipeline.delivery.loop_run import ProgressReport
 from penstock.pipeline.delivery.offset_ranges import OffsetRange
 from penstock.pipeline.delivery.range_delivery import run_ranges
 from penstock.pipeline.delivery.task_sink import PartitionRows, write_rows
 from penstock.pipeline.delivery.worker_spec import WorkerSpec
-from penstock.pipeline.evaluators.kernel import batch_builder
-from penstock.pipeline.evaluators.kernel.program import program_of
+from penstock.pipeline.evaluators.kernel import batch_builder, batch_router
+from penstock.pipeline.evaluators.kernel.program import program_of, reference_program_of
 from penstock.pipeline.plan.route import RoutePlan
 from penstock.pipeline.plan.sql import parse_sql
 from penstock.pipeline.ports import Target
 from penstock.pipeline.stage import Stage, StageRoute
 from penstock.record import KafkaRecord
+from penstock.wire.kafka.batch_body import BatchBody
 
 if TYPE_CHECKING:
     from penstock.embedded.kafka import Kafka
@@ -259,3 +265,54 @@ def test_counts_of_a_range_are_those_of_all_who_worked_on_it(
     monkeypatch.undo()
     counts = by_ranges(topics.work())
     assert (counts["n_in"], counts["n_dead"]) == (EVENTS, len(BAD))
+
+
+def _batch_of(topics: Topics, value: bytes, count: int) -> None:
+    """Write a batch that is small as it is sent."""
+    rest, now = batch_builder.record_bytes(b"k", value, ()), time.time_ns() // 1_000_000
+    rows = b"".join(batch_builder.numbered(rest, number) for number in range(count))
+    with Cluster(Settings.of(topics.options)) as cluster:
+        producer = Producer(cluster, compression="zstd")
+        producer.send(topics.topic("in"), 0, BatchBody(rows, count, now, now))
+        producer.flush()
+        producer.close()
+
+
+@pytest.mark.parametrize("has_kernel", [True, False])
+@pytest.mark.parametrize("run", [by_ranges, by_loop])
+def test_a_batch_that_inflates_to_too_much_does_not_stop_a_job(
+    topics: Topics, run: Run, has_kernel: bool
+) -> None:
+    topics.create()
+    _batch_of(topics, b"x" * (65 << 20), 1)
+    good = [replace(event(n, bad=None), topic=topics.topic("in"), partition=0) for n in range(5)]
+    assert publish(topics.options, iter(good)) == 5
+    given = topics.work()
+    work = given if has_kernel else replace(given, program=reference_program_of(given.stage))
+    counts = run_ranges(work, [OffsetRange(0, 0, 6)]) if run is by_ranges else run(work)
+    assert (counts["n_in"], counts["n_dead"]) == (6, 1)
+    assert topics.letters() == [(0, "batch-too-large")]
+    assert topics.numbers("out") == Counter(range(5))
+
+
+@pytest.mark.parametrize("run", [by_ranges, by_loop])
+def test_a_batch_of_many_uncertain_records_is_committed_in_parts(
+    topics: Topics, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is fetched at once may take longer than a transaction lasts."""
+    topics.create()
+    _batch_of(topics, b"no event", 500)
+    monkeypatch.setattr(batch_router, "_AHEAD", 100)
+    monkeypatch.setattr(batch_router, "_SLOW_SECONDS", 0.0)
+    commits: list[int] = []
+    commit = sink.TransactionalSink.commit
+
+    def noted(self: Any, marks: Any) -> None:
+        commits.extend(mark.offset for mark in marks.values() if mark.offset)
+        commit(self, marks)
+
+    monkeypatch.setattr(sink.TransactionalSink, "commit", noted)
+    counts = run_ranges(topics.work(), [OffsetRange(0, 0, 500)]) if run is by_ranges else run(topics.work())
+    assert (counts["n_in"], counts["n_dead"]) == (500, 500)
+    assert commits == [100, 200, 300, 400, 500]
+    assert len(topics.letters()) == 500

@@ -15,8 +15,8 @@ exclusive producer fences (`delivery.pulsar_progress`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from time import monotonic
 from typing import Final
@@ -36,7 +36,7 @@ from penstock.pipeline.delivery.sink import Sink
 from penstock.pipeline.delivery.source_cluster import SourceCluster, source_cluster
 from penstock.pipeline.delivery.worker_spec import TRANSACTION_SECONDS, WorkerSpec
 
-__all__ = ["committed_mark", "finish", "run_range", "run_ranges"]
+__all__ = ["committed_mark", "expiry_told", "finish", "run_range", "run_ranges"]
 
 _LONGEST: Final = TRANSACTION_SECONDS / 4
 """A transaction is committed after so many seconds, and the range goes on in the next one."""
@@ -71,17 +71,27 @@ def run_ranges(
 
 def run_range(work: WorkerSpec, span: OffsetRange, cluster: Cluster) -> Counter[str]:
     """Do a range, or what is left of it; give what was counted by all who ever worked on it."""
-    outlet: Sink | None = None
+    outlets = list[Sink]()
+    with (
+        expiry_told(work, outlets),
+        opened(work, cluster, str(span.partition), marks=not span.is_cut) as outlet,
+    ):
+        outlets.append(outlet)
+        return _finished(work, span, cluster, outlet)
+
+
+@contextmanager
+def expiry_told(work: WorkerSpec, outlets: Collection[Sink]) -> Iterator[None]:
+    """Raise Unreachable where one of the outlets was shut out because of time, and not by a newer owner."""
     try:
-        with opened(work, cluster, str(span.partition), marks=not span.is_cut) as outlet:
-            return _finished(work, span, cluster, outlet)
-    except ProducerFenced as exc:
-        if outlet is None or not outlet.expired:
+        yield
+    except ProducerFenced:
+        if not any(outlet.expired for outlet in outlets):
             raise
-        # Not `from exc`: Spark has only the text of both, in which a newer owner would be found.
+        # Without its cause: Spark has only the text of both, in which a newer owner would be found.
         raise Unreachable(
             f"a transaction took longer than {TRANSACTION_SECONDS:.0f} s, and was aborted",
-            where=f"{work.topic}, partition {span.partition}",
+            where=f"group {work.group}, topic {work.topic}",
             next="look at the brokers; nothing of it is lost, and the next run does it again",
         ) from None
 

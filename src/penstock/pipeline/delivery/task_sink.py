@@ -80,7 +80,7 @@ from penstock.errors import InternalError, KafkaRefused, RecordRefused
 from penstock.pipeline.delivery.kafka_sink import FanOut, opened, resume
 from penstock.pipeline.delivery.offset_ranges import OffsetRange
 from penstock.pipeline.delivery.progress import Snapshot
-from penstock.pipeline.delivery.range_delivery import committed_mark
+from penstock.pipeline.delivery.range_delivery import committed_mark, expiry_told
 from penstock.pipeline.delivery.range_progress import RangeProgress
 from penstock.pipeline.delivery.refused_records import RowNarrowing, warn_refused
 from penstock.pipeline.delivery.same_topic import refuse_other_topic
@@ -256,7 +256,9 @@ def write_rows(
     `seen` is what this process has read of the progress topics, by sink, and is kept up to date.
     """
     counts: Counter[str] = Counter()
+    outlets = list[Sink]()
     with ExitStack() as opened_so_far:
+        opened_so_far.enter_context(expiry_told(work, outlets))
         cluster: Cluster | None = None
         sinks: dict[int, _PartitionSink] = {}
         for rows in found:
@@ -270,6 +272,7 @@ def write_rows(
             sink = sinks.get(rows.partition)
             if sink is None:
                 outlet = opened_so_far.enter_context(opened(work, cluster, str(rows.partition)))
+                outlets.append(outlet)
                 sink = sinks[rows.partition] = _PartitionSink(work, cluster, outlet, rows)
             sink.write(rows)
         for sink in sinks.values():

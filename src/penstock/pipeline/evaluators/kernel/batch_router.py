@@ -1,8 +1,8 @@
 """A program at work on fetched batches: record bytes in, bodies of batches out, no Spark and no socket.
 
 Records of which the kernel is not certain go through the reference evaluator, many at once; what they become
-takes the places in the order that it would have had. A small fetch may hold millions of them, so a transaction
-gets only as many as take some seconds: what follows is fetched again.
+takes the places in the order that it would have had. A small fetch may hold millions of them: a transaction
+gets only as many as take some seconds, and what follows is fetched again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from penstock.pipeline.evaluators.kernel.shadow import Shadow
 from penstock.pipeline.stage import Stage
 from penstock.wire import routing_layout as at
 from penstock.wire.buffer import Buffer
+from penstock.wire.kernels import IntArray
 
 __all__ = ["BatchRouter", "Output"]
 
@@ -152,14 +153,14 @@ class BatchRouter:
     def _slow(
         self, bodies: Sequence[Body], number: int, place: Place, waiting: dict[tuple[int, int], list[Written]]
     ) -> bool:
-        """Write what the record becomes at which the kernel stopped, and go behind it; False if it is full."""
+        """Write what the record becomes at which the kernel stopped, and go behind it; False if full."""
         here, offset = (number, int(self._interpreter.state[at.X_POS])), self._interpreter.offset
         if here not in waiting:
             # Messages of Pulsar that have one offset together are not cut apart: a mark is an offset.
             if self.is_full and offset > bodies[number].base_offset:
                 return False
             began = time.monotonic()
-            # While others wait that were looked ahead to, this one became uncertain by itself: only it is new.
+            # While others wait that were looked ahead to, this one became uncertain since: only it is new.
             rows = [(bodies[number], np.array([here[1]]))] if waiting else [*self._uncertain(bodies, number)]
             waiting.update(self._routed(rows, number, place))
             self._slow_seconds += time.monotonic() - began

@@ -132,7 +132,7 @@ class ReferenceBatchRouter:
         self._least = max(*batches, 1) if batches else max(bounds.step_records, 1)
         self._most = max(bounds.step_records, self._least)
         self._step = self._least
-        """With functions, whose time nobody knows, it begins with one batch and grows while they are quick."""
+        """With functions it begins with one call, as nobody knows how long that takes, and grows."""
         self._pending: deque[_Pending] = deque()
         self._records = 0
         self._bytes = 0

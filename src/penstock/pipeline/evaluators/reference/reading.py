@@ -16,7 +16,16 @@ from penstock.events.reading import Level, Mode, Reading, Verdict
 from penstock.pipeline.arrow.bindings import Binding
 from penstock.record import Headers, KafkaRecord
 
-__all__ = ["CODES", "FOREIGN", "UNSUPPORTED", "Decoded", "Reject", "UnreadBatch", "read_record", "read_strictly"]
+__all__ = [
+    "CODES",
+    "FOREIGN",
+    "UNSUPPORTED",
+    "Decoded",
+    "Reject",
+    "UnreadBatch",
+    "read_record",
+    "read_strictly",
+]
 
 CODES: Final[Mapping[Verdict, str]] = {
     Verdict.FOREIGN: "not-a-cloudevent",
