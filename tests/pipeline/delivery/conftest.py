@@ -20,6 +20,9 @@ def broker() -> Iterator[Pulsar]:
         "brokerDeduplicationEnabled": "false",
         "defaultRetentionTimeInMinutes": "0",
         "defaultRetentionSizeInMB": "0",
+        # Nothing is removed that deduplication has not noted yet, by default every 120 s.
+        "brokerDeduplicationSnapshotFrequencyInSeconds": "2",
+        "brokerDeduplicationSnapshotIntervalSeconds": "2",
         "maxMessageSize": str(1024 * 1024),
         "nettyMaxFrameSizeBytes": str(1024 * 1024 + 10 * 1024),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -94,8 +95,8 @@ class PulsarFake:
     def adopt(self, partitions: Mapping[str, int]) -> None:
         self._fakes.done.append(("adopt", dict(partitions)))
 
-    def committed(self, offsets: Mapping[int, int]) -> None:
-        pass
+    def committed(self, offsets: Mapping[int, int], since: Mapping[int, int]) -> None:
+        self._fakes.times.append(dict(since))
 
 
 class Fakes:
@@ -106,6 +107,7 @@ class Fakes:
         self.partitions = 2
         self.refuses = False
         self.placements: list[Placement] = []
+        self.times: list[dict[int, int]] = []
         monkeypatch.setattr(kafka_sink, "SourceSink", partial(Transaction, self))
         monkeypatch.setattr(kafka_sink, "PulsarOutput", partial(PulsarFake, self))
 
@@ -172,6 +174,64 @@ def test_the_number_of_partitions_is_that_of_the_mark(fakes: Fakes) -> None:
     assert not second.adopt_partitions()
 
 
+def kept_at(since: int) -> GroupOffset:
+    return GroupOffset(0, f'{{"pulsar":{{"token":"t","since":{since},"partitions":{{"{KEY}":0}}}}}}')
+
+
+def time_in(text: str) -> int:
+    kept = read_placement(text)
+    assert kept is not None and kept.since is not None
+    return kept.since
+
+
+def test_a_mark_keeps_its_time_until_it_passes_what_may_be_stored(fakes: Fakes) -> None:
+    """A start that only claimed made the mark younger than the records behind it, which were not found."""
+    fan_out, then = fakes.fan_out(PULSAR), 1_000_000
+    assert fan_out.place(0, kept_at(then), 0)
+    found = []
+    for offset in (0, 50):
+        fan_out.commit({0: RangeProgress(0, offset)})
+        found.append(time_in(fakes.done[-1]))
+    fan_out.stored_before({0: 70})
+    for offset in (60, 70):
+        fan_out.commit({0: RangeProgress(0, offset)})
+        found.append(time_in(fakes.done[-1]))
+    assert found[:3] == [then] * 3
+    assert abs(found[3] - 1000 * time.time()) < 60_000
+    assert fakes.times == [{0: each} for each in found], "sinks are opened by what the mark says"
+
+
+def test_the_claim_of_a_loop_keeps_the_time_of_its_mark(fakes: Fakes) -> None:
+    fan_out, then = fakes.fan_out(PULSAR), 1_000_000
+    assert fan_out.place(0, kept_at(then), 0)
+    run = LoopRun.__new__(LoopRun)
+    run._outlet, run._more, run._may_be_stored = fan_out, "", {}
+    run._feed = SimpleNamespace(positions={0: 0})  # type: ignore[assignment]
+    run.wait_to_adopt({0: 10})
+    run.claim({}, {})
+    assert time_in(fakes.done[-1]) == then
+
+
+def test_what_was_never_begun_has_the_time_of_each_mark(fakes: Fakes) -> None:
+    fan_out = fakes.fan_out(PULSAR)
+    fan_out.place(0, None, 0)
+    fan_out.commit({0: RangeProgress(0, 0)})
+    first = time_in(fakes.done[-1])
+    assert abs(first - 1000 * time.time()) < 60_000
+    assert not fan_out.has_old_time(0)
+    fan_out.stored_before({0: 20})
+    for offset in (10, 20):
+        fan_out.commit({0: RangeProgress(0, offset)})
+        assert (time_in(fakes.done[-1]) == first) == (offset < 20)
+
+
+@pytest.mark.parametrize(("since", "is_old"), [(5, True), (time.time_ns() // 1_000_000, False)])
+def test_a_mark_is_written_for_its_time_only_if_that_is_old(fakes: Fakes, since: int, is_old: bool) -> None:
+    fan_out = fakes.fan_out(PULSAR)
+    fan_out.place(0, kept_at(since), 0)
+    assert fan_out.has_old_time(0) == is_old
+
+
 @pytest.mark.parametrize("count", ["1e400", "-1", "1000000000", '"x"', "null", "[]"])
 def test_a_number_of_partitions_that_nobody_kept_here(count: str) -> None:
     """Whoever may commit for the group may write anything: memory is not made by it."""
@@ -220,7 +280,7 @@ def test_a_range_goes_on_at_the_lowest_mark(
 def test_a_mark_that_does_not_know_a_target_is_committed_before_the_first_record(fakes: Fakes) -> None:
     """A route to another topic was added: among how many partitions its records go must be durable first."""
     fan_out = fakes.fan_out(PULSAR, SimpleNamespace(sink=1, topic="q"))
-    text = RangeProgress(5, 5, more=Placement({KEY: 2}, "t").member).text
+    text = RangeProgress(5, 5, more=Placement({KEY: 2}, "t", 1).member).text
     assert not fan_out.place(0, GroupOffset(5, text), 5)
     assert fakes.done == [(0, 5, True)] and fakes.placements[-1].token == "t"
 
@@ -228,7 +288,7 @@ def test_a_mark_that_does_not_know_a_target_is_committed_before_the_first_record
 def test_the_number_of_a_mark_counts_before_that_of_another_partition(fakes: Fakes) -> None:
     fan_out = fakes.fan_out(PULSAR)
     for part, count in ((0, 4), (1, 8)):
-        text = RangeProgress(5, 5, more=Placement({KEY: count}, "t").member).text
+        text = RangeProgress(5, 5, more=Placement({KEY: count}, "t", 1).member).text
         assert fan_out.place(part, GroupOffset(5, text), 5)
         assert fakes.placements[-1].partitions == {KEY: count}
 
@@ -402,7 +462,7 @@ def test_only_the_end_of_a_range_adopts_partitions(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(range_delivery, "resume", lambda *_: resumed)
     monkeypatch.setattr(range_delivery, "finish", finish)
     cluster = SourceCluster.__new__(SourceCluster)
-    outlet: Any = SimpleNamespace(sinks=(1, 0), skip=lambda sinks: None)
+    outlet: Any = SimpleNamespace(sinks=(1, 0), skip=lambda sinks: None, stored_before=lambda ends: None)
     range_delivery._fanned_out(SimpleNamespace(now=None), OffsetRange(0, 0, 27), cluster, outlet)  # type: ignore[arg-type]
     assert told == [(25, False), (27, True)]
 
@@ -415,6 +475,7 @@ def test_a_loop_adopts_partitions_behind_what_may_be_stored(done: Mapping[int, i
     run._may_be_stored, run._feed = {}, SimpleNamespace(done=done)  # type: ignore[assignment]
     run._outlet = FanOut.__new__(FanOut)
     run._outlet.adopt_partitions = lambda: True  # type: ignore[method-assign]
+    run._outlet._stored_before = {}
     run.wait_to_adopt({0: 9, 1: 3})
     run.wait_to_adopt({0: 2, 1: 5})
     assert run._adopts() is adopts
@@ -596,7 +657,7 @@ def test_what_some_clusters_have_is_done_again_with_their_moment(monkeypatch: py
     monkeypatch.setattr(range_delivery, "resume", lambda *_: resumed)
     monkeypatch.setattr(range_delivery, "finish", finish)
     cluster = SourceCluster.__new__(SourceCluster)
-    outlet: Any = SimpleNamespace(sinks=(1, 0), skip=lambda sinks: None)
+    outlet: Any = SimpleNamespace(sinks=(1, 0), skip=lambda sinks: None, stored_before=lambda ends: None)
     range_delivery._fanned_out(SimpleNamespace(now=9_000), OffsetRange(0, 0, 27), cluster, outlet)  # type: ignore[arg-type]
     assert told == [(25, 7_000), (27, 9_000)]
 
@@ -612,7 +673,7 @@ def loop_started(monkeypatch: pytest.MonkeyPatch, found: Any, plan: str = "p") -
     monkeypatch.setattr(loop, "_committed", lambda cluster, decided: found)
     outlet = FanOut.__new__(FanOut)
     outlet._sinks = {1: None, 2: None}  # type: ignore[dict-item]
-    outlet._pulsar, outlet._placements = {}, {}
+    outlet._pulsar, outlet._placements, outlet._stored_before = {}, {}, {}
     outlet._cluster = SourceCluster.__new__(SourceCluster)
     outlet._cluster.fixed_partitions = {}
     return loop._start(object(), outlet)  # type: ignore[arg-type]
@@ -675,6 +736,7 @@ def loop_run(until: Mapping[int, int] | None = None) -> tuple[LoopRun, list[dict
     run._outlet = FanOut.__new__(FanOut)
     run._outlet.commit = committed.append  # type: ignore[method-assign,assignment]
     run._outlet.restart = lambda: None  # type: ignore[method-assign]
+    run._outlet._stored_before = {}
     feed = SimpleNamespace(positions={0: 5}, done={0: 5}, reached={0: 5}, collects=False, holds=False)
     feed.taken, feed.rewind = dict, lambda *_: None
     run._feed = feed  # type: ignore[assignment]

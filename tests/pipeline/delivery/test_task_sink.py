@@ -377,6 +377,7 @@ def test_partitions_of_targets_are_adopted_when_no_cluster_is_ahead(ahead: int, 
     )
     sink._cluster, sink._outlet = SourceCluster.__new__(SourceCluster), FanOut.__new__(FanOut)
     sink._outlet.adopt_partitions = lambda: True  # type: ignore[method-assign]
+    sink._outlet._stored_before, sink._next = {}, 12
     sink._outlet.commit = marks.append  # type: ignore[method-assign,assignment]
     sink.finish()
     assert marks == ([{0: RangeProgress(5, 12)}] if committed else [])
@@ -420,7 +421,7 @@ class PulsarBroker:
             put=put,
             flush=lambda: self.log.append("stored"),
             place=lambda *_, **__: None,
-            committed=lambda offsets: None,
+            committed=lambda offsets, since: None,
             close=lambda: None,
             was_refused=False,
         )

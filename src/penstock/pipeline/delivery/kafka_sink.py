@@ -82,6 +82,8 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _PLAN_OVERHEAD: Final = 1024
 """Bytes of a batch with one record beside its value, the key with its names included."""
+_OLD_TIME: Final = 600_000
+"""Milliseconds: as much as the clocks of two machines may differ, so a younger time saves nothing."""
 
 
 def committed_marks(
@@ -296,6 +298,15 @@ def _body(records: Iterable[tuple[bytes, bytes]]) -> BatchBody:
     return BatchBody(b"".join(rows), len(rows), now, now)
 
 
+def _placed(placement: Placement | None, mark: RangeProgress) -> RangeProgress:
+    """Add to a mark how the records behind it are placed on Pulsar."""
+    return mark if placement is None else replace(mark, more=mark.more + placement.member)
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class FanOut:
     """Transactions on several clusters; each has its own mark, and none is ahead of what it stands for."""
 
@@ -321,6 +332,8 @@ class FanOut:
         self._pulsar_marks: PulsarProgressSink | None = None
         self._pulsar: dict[int, PulsarOutput] = {}
         self._placements: dict[int, Placement] = {}
+        self._stored_before: dict[int, int] = {}
+        """Before these offsets is all that may be stored on Pulsar; not there: it is not known how far."""
         self._former_partitions: Mapping[str, int] | None = None
         """Among how many partitions records are divided that are put before the next commit; None: as now."""
         # Where nothing is written on the cluster that is read, the group's offset only shows the lag.
@@ -393,9 +406,26 @@ class FanOut:
         }
         self._cluster.fixed_partitions = fixed
         self._placements[partition] = placement = replace(placement, partitions=fixed)
+        self._stored_before.pop(partition, None)
+        if kept is None:
+            self._stored_before[partition] = first
         for each in self._pulsar.values():
             each.place(partition, placement, first, begun=kept is not None)
         return kept is not None and fixed.keys() <= kept.partitions.keys()
+
+    def stored_before(self, ends: Mapping[int, int]) -> None:
+        """Say before which offsets all lies that may be stored on Pulsar, or will be until the next mark.
+
+        A mark that reaches them has nothing of an earlier attempt behind it.
+        """
+        for partition, end in ends.items():
+            self._stored_before[partition] = max(end, self._stored_before.get(partition, 0))
+
+    def has_old_time(self, partition: int) -> bool:
+        """Return whether the time that the last mark gives is so old that another mark is worth it."""
+        placement = self._placements.get(partition)
+        since = None if placement is None else placement.since
+        return since is not None and _milliseconds() - since > _OLD_TIME
 
     def divide_as(self, marks: Iterable[GroupOffset]) -> None:
         """Let all partitions that were placed divide records as the one of these marks with the fewest does.
@@ -526,7 +556,8 @@ class FanOut:
         """Wait until all clusters have everything, then commit one after the other, each with its marks."""
         for pulsar in self._pulsar.values():
             pulsar.flush()
-        marks = {part: self._placed(part, self._told(mark)) for part, mark in marks.items()}
+        placements = self._placements_at(marks)
+        marks = {part: _placed(placements.get(part), self._told(mark)) for part, mark in marks.items()}
         active = {sink: each for sink, each in self._sinks.items() if sink not in self._skipped}
         for sink, each in active.items():
             self._on(sink, each.flush)
@@ -536,8 +567,10 @@ class FanOut:
         self._has_letters = False
         self._write_receipts()
         self._show(marks)
+        self._placements |= placements
+        since = {part: each.since for part, each in placements.items() if each.since is not None}
         for pulsar in self._pulsar.values():
-            pulsar.committed({part: mark.offset for part, mark in marks.items()})
+            pulsar.committed({part: mark.offset for part, mark in marks.items()}, since)
 
     def _show(self, marks: Mapping[int, RangeProgress]) -> None:
         """Commit the offsets of the group where they only show the lag: what counts is committed already.
@@ -565,10 +598,15 @@ class FanOut:
             replace(mark, more=mark.more.replace(_plan_member(self._work), "")) if self._has_letters else mark
         )
 
-    def _placed(self, partition: int, mark: RangeProgress) -> RangeProgress:
-        """Add to a mark how the records behind it are placed on Pulsar."""
-        placement = self._placements.get(partition)
-        return mark if placement is None else replace(mark, more=mark.more + placement.member)
+    def _placements_at(self, marks: Mapping[int, RangeProgress]) -> dict[int, Placement]:
+        """Return what holds for the records behind marks that are committed now."""
+        now, found = _milliseconds(), dict[int, Placement]()
+        for part, mark in marks.items():
+            if (placement := self._placements.get(part)) is not None:
+                end = self._stored_before.get(part)
+                since = placement.since_of_mark(now, is_past=end is not None and mark.offset >= end)
+                found[part] = replace(placement, since=since)
+        return found
 
     def _write_receipts(self) -> None:
         receipts, self._behind = self._behind, []

@@ -114,6 +114,8 @@ class LoopRun:
         """Divide records as before up to these offsets: whoever wrote some of them has divided them so."""
         known = self._may_be_stored
         self._may_be_stored = {**known, **{part: max(end, known.get(part, 0)) for part, end in ends.items()}}
+        if isinstance(self._outlet, FanOut):
+            self._outlet.stored_before(ends)
 
     def begun_until(self, ends: Offsets) -> None:
         """Leave marks open that are below these offsets: Pulsar may have something behind them."""

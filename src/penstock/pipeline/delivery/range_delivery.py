@@ -121,6 +121,7 @@ def _fanned_out(work: WorkerSpec, span: OffsetRange, cluster: Cluster, outlet: F
     assert isinstance(cluster, SourceCluster)
     resumed = resume(work, span.partition, span.start, cluster, outlet)
     mark, first = resumed.mark, outlet.sinks[0]
+    outlet.stored_before({span.partition: span.end})
     for end, skipped in steps(resumed.offsets, span.end):
         outlet.skip(skipped)
         # What some clusters have is evaluated for the others with the moment that they have it by.

@@ -341,7 +341,8 @@ class _PartitionSink:
         if not isinstance(outlet, FanOut) or max(self._offsets.values()) > self._mark.offset:
             return  # a cluster that is ahead keeps its mark
         self._restore_partitions()
-        if outlet.adopt_partitions():
+        outlet.stored_before({self._partition: self._next})
+        if outlet.adopt_partitions() or outlet.has_old_time(self._partition):
             outlet.commit({self._partition: self._mark})
 
     def _restore_partitions(self) -> None:

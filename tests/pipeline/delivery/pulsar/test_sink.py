@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from penstock.pipeline.delivery.pulsar.producer_names import (
 )
 from penstock.pipeline.delivery.pulsar.reader import PulsarPartitionReader
 from penstock.pipeline.delivery.pulsar.sink import PulsarSink
+from penstock.pipeline.delivery.pulsar.subscription import PulsarSubscription
 from penstock.wire.kafka.batch_body import BatchBody
 
 pytestmark = pytest.mark.server
@@ -95,6 +97,38 @@ def test_a_second_attempt_with_other_batches_writes_the_rest(
     other.flush()
     other.close()
     assert values_in(cluster, topic) == values(1410) + values(5)
+
+
+def test_a_restart_behind_a_mark_up_to_which_all_was_consumed(
+    cluster: PulsarCluster, make_topic: Callable[..., str]
+) -> None:
+    """Producers were opened anew with the mark of the start: what they had written had been removed."""
+    topic = make_topic(keep=False)
+    sink = sink_to(cluster, topic, source_of(begun=False))
+    sink.put(batch_of(values(10), 0))
+    sink.flush()
+    sink.moved(10, time.time_ns() // 1_000_000)
+    log = PulsarLog(cluster, topic, 0, 0)
+    with closing(PulsarSubscription(log, "app")) as subscription:
+        consume(cluster, log, subscription, 10)
+        sink.restart()
+        sink.put(batch_of(values(15), 0))
+        sink.flush()
+        sink.close()
+        assert log.latest().index == 15
+
+
+def consume(cluster: PulsarCluster, log: PulsarLog, subscription: PulsarSubscription, end: int) -> None:
+    """Acknowledge everything; the ledger is closed, and the broker removes it."""
+    position = log.latest()
+    assert position.index == end
+    subscription.commit(position)
+    until = time.monotonic() + 60
+    while cluster.call(log.start()) < end:
+        assert time.monotonic() < until
+        cluster.call(cluster.admin.unload(log.name))
+        subscription.latest()
+        time.sleep(3.0)
 
 
 CRASH = """

@@ -55,7 +55,11 @@ class _Place:
 
     def again(self, made: int) -> _Place:
         """Return the place when something may have been written behind it, at this time or later."""
-        return replace(self, begun=True, since=self.since if self.begun else made)
+        return replace(self, begun=True, since=self.since if self.begun else max(made, self.since or 0))
+
+    def moved(self, first: int, since: int | None) -> _Place:
+        """Return the place at a mark behind it; None for a time that is as before."""
+        return replace(self, first=first, since=self.since if since is None else since)
 
 
 class PulsarOutput:
@@ -139,11 +143,14 @@ class PulsarOutput:
         found = {part: self._sink(part).stored(places) for part in self._places}
         return {part: (last >> ORDINAL_BITS) + 1 for part, last in found.items() if last >= 0}
 
-    def committed(self, offsets: Mapping[int, int]) -> None:
-        """Note how far the marks are: what is opened from now on begins there."""
+    def committed(self, offsets: Mapping[int, int], since: Mapping[int, int] | None = None) -> None:
+        """Note how far the marks are, and the times that they have: what is opened from now on begins there."""
         for partition, offset in offsets.items():
             if (place := self._places.get(partition)) is not None:
-                self._places[partition] = replace(place, first=offset)
+                place = place.moved(offset, (since or {}).get(partition))
+                self._places[partition] = place
+                if (sink := self._sinks.get(partition)) is not None:
+                    sink.moved(place.first, place.since)
 
     def restart(self) -> None:
         """Go on after an error: what is stored is left out when it is put again."""

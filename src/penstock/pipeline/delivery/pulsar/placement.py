@@ -6,6 +6,10 @@ on at a mark takes the number that the mark has, also if the topic has more by t
 over only together with a mark that says so, and holds from that mark on.
 
 Without a mark there is no number, and nothing was written: the mark is committed before the first record is.
+
+A mark also says since when records behind it may be on Pulsar. That is not when it was committed: a mark that
+only claims a source, or that lies inside of a range that is done again, has records behind it that an earlier
+attempt has written. The time of the mark before is kept until a mark passes all that may be stored.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -40,17 +43,26 @@ class Placement:
     Offsets that an operator has set say nothing of this: then there is a new one, and all is written again.
     """
     since: int | None = None
-    """When the mark was committed, in milliseconds: no record behind it was written before. None: never."""
+    """No record behind the mark was written before, in milliseconds. None: there is no mark, and no record."""
+
+    def since_of_mark(self, now: int, *, is_past: bool) -> int:
+        """Return the time for a mark; `is_past` says that all that may be stored lies before the mark.
+
+        >>> [Placement(since=5).since_of_mark(9, is_past=each) for each in (True, False)]
+        [9, 5]
+        >>> Placement(since=5).since_of_mark(3, is_past=False), Placement().since_of_mark(9, is_past=False)
+        (3, 9)
+        """
+        return now if is_past or self.since is None else min(self.since, now)
 
     @property
     def member(self) -> str:
-        """The member that is added to the text of a mark that is committed now.
+        """The member that is added to the text of a mark.
 
-        >>> read_placement("{" + Placement({"a": 4}, "t").member[1:] + "}").partitions
+        >>> read_placement("{" + Placement({"a": 4}, "t", 5).member[1:] + "}").partitions
         {'a': 4}
         """
-        now = time.time_ns() // 1_000_000
-        value = {"token": self.token, "since": now, "partitions": dict(self.partitions)}
+        value = {"token": self.token, "since": self.since, "partitions": dict(self.partitions)}
         return f',"{_MEMBER}":{json.dumps(value, separators=(",", ":"))}'
 
 

@@ -220,8 +220,15 @@ class PulsarSink:
         self.was_refused = False
         if self._source is not None:
             # If nothing was begun before, what there is was written since this sink was made.
-            since = self._source.since if self._source.begun else self._made
-            self._source = replace(self._source, begun=True, since=since)
+            since, begun = self._source.since, self._source.begun
+            self._source = replace(
+                self._source, begun=True, since=since if begun else max(self._made, since or 0)
+            )
+
+    def moved(self, first: int, since: int | None) -> None:
+        """Note a mark: everything before `first` is stored, and nothing behind it was written before `since`."""
+        if self._source is not None:
+            self._source = replace(self._source, first=first, since=since)
 
     def close(self) -> None:
         """Close the producers; what was put and not flushed may or may not be stored."""
