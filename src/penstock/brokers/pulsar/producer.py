@@ -16,7 +16,7 @@ from penstock.brokers.pulsar.connection import Connection
 from penstock.brokers.pulsar.refusal import FATAL_FOR_PRODUCERS, refusal
 from penstock.brokers.pulsar.session import Cluster, Session
 from penstock.brokers.pulsar.window import Pending, Receipt, Window
-from penstock.errors import PenstockError, PulsarRefused, Unreachable
+from penstock.errors import ClusterError, PenstockError, PulsarRefused, Unreachable
 from penstock.wire.buffer import Buffer, as_array
 from penstock.wire.kernels import ByteArray, crc32c
 from penstock.wire.pulsar import SendReceipt, encode_send, send_frame
@@ -33,6 +33,11 @@ __all__ = ["AccessMode", "Producer"]
 
 _HEAD_BYTES: Final = 512
 """A frame is at most so much larger than its payload, for counting before it is made."""
+_FORGOTTEN_SECONDS: Final = 55.0
+"""A broker forgets the ids of a name at the earliest a minute after its producer has gone.
+
+`brokerDeduplicationProducerInactivityTimeoutMinutes` is 6 hours by default, and 1 minute at least.
+"""
 _LEAST_WATCH: Final = 0.25
 """Seconds between two looks at a queue that stands still."""
 
@@ -60,7 +65,10 @@ class Producer(Session):
         avro_schema: str | None = None,
         owns_name: bool = False,
     ) -> None:
-        """With `owns_name` it ends when somebody else has written under its name while it was away."""
+        """With `owns_name` it ends when somebody else has written under its name while it was away.
+
+        So it does when the broker has forgotten the ids of the name, as nothing may be sent again then.
+        """
         super().__init__(cluster, topic)
         self.producer_id = producer_id
         self.name = name or ""
@@ -88,6 +96,8 @@ class Producer(Session):
         self._timer: asyncio.TimerHandle | None = None
         self._places: set[Connection] = set()
         self._is_known = False
+        self._acknowledged = -1
+        """The highest sequence id that the broker has told of, at the opening or in a receipt."""
         self._max_bytes = 0
 
     # Sending
@@ -244,7 +254,10 @@ class Producer(Session):
 
     def on_receipt(self, receipt: SendReceipt) -> None:
         """Answer the head of the queue."""
+        head = self._window.head
         self._window.receive(receipt)
+        if head is not None and self._window.head is not head:
+            self._acknowledged = max(self._acknowledged, head.last_sequence_id)
         self._news = self._loop.time()
         self._useful = True
 
@@ -337,8 +350,10 @@ class Producer(Session):
             self._encoded_name = as_array(self.name.encode())
             self.last_sequence_id = answer.last_sequence_id
             self._next_sequence_id = answer.last_sequence_id + 1
+            self._acknowledged = answer.last_sequence_id
         elif self._owns_name:
             self._refuse_other_user(answer.last_sequence_id)
+            self._refuse_forgotten(answer.last_sequence_id)
 
     def _refuse_other_user(self, last: int) -> None:
         """Raise PulsarRefused if the broker's last id of our name ends no entry of ours.
@@ -360,6 +375,31 @@ class Producer(Session):
                 why=f"The broker has sequence id {last} of {self.name}, which was not sent from here.",
                 next="let one job write at a time; what is missing is written by the next run",
             )
+
+    def _refuse_forgotten(self, last: int) -> None:
+        """End as after an outage if the broker may have forgotten ids of entries that would be sent again.
+
+        It would store those a second time whose receipts were lost. Who opens the name anew looks into the
+        topic. Where no id was ever told, having forgotten and having stored nothing look the same; but what
+        was stored lately is not forgotten.
+        """
+        sent = [each for each in self._window.all() if each.attempts]
+        is_known = last >= self._acknowledged and last >= 0
+        if is_known or not sent:
+            return
+        first_sent = sent[0].deadline - self._options.send_timeout
+        if self._acknowledged < 0 and self._loop.time() - first_sent < _FORGOTTEN_SECONDS:
+            return
+        self._end(
+            Unreachable(
+                f"the broker forgot the ids of producer {self.name} while it was away",
+                where=self.topic,
+                why="Entries whose receipts were lost may be stored or not.",
+                next="open the name anew behind what the topic holds",
+            )
+        )
+        # Not to be cured by another attempt to attach.
+        raise ClusterError("this producer has ended", where=self.topic)
 
     async def _hear_out(self, connection: Connection) -> None:
         """Wait for the receipts that were on their way when the former producer ended."""

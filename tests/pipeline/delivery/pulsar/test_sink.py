@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from penstock.brokers.pulsar import Options, Producer
 from penstock.embedded.pulsar import Pulsar
 from penstock.errors import JobFailed, PulsarRefused, Refused
 from penstock.mapping import body_to_entry
+from penstock.pipeline.delivery.pulsar import sink as pulsar_sink
 from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster, PulsarSettings
 from penstock.pipeline.delivery.pulsar.log import PulsarLog
 from penstock.pipeline.delivery.pulsar.producer_names import (
@@ -116,6 +117,40 @@ def test_a_restart_behind_a_mark_up_to_which_all_was_consumed(
         sink.flush()
         sink.close()
         assert log.latest().index == 15
+
+
+def test_entries_that_were_consumed_before_their_receipts_came(
+    broker: Pulsar, cluster: PulsarCluster, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers keep up, and nothing is retained: what is stored cannot be looked for any more."""
+    monkeypatch.setattr(pulsar_sink, "_TAIL_SECONDS", 1.0)
+    topic = make_topic(keep=False)
+    log = PulsarLog(cluster, topic, 0, 0)
+    source = source_of(begun=False, since=time.time_ns() // 1_000_000)
+    with closing(PulsarSubscription(log, "app")) as subscription, _Proxy(broker.service_url) as proxy:
+        settings = PulsarSettings(service_url=proxy.url, admin_url=broker.admin_url)
+        with PulsarCluster(settings) as behind:
+            sink = sink_to(behind, topic, source)
+            sink.put(batch_of(values(10), 0))
+            sink.flush()
+            proxy.is_deaf = True
+            sink.put(batch_of(values(10, 10), 10))
+            until = time.monotonic() + 60
+            while log.latest().index < 20:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            consume(cluster, log, subscription, 20)
+            proxy.is_deaf = False
+            proxy.cut()
+            sink.flush()
+            sink.close()
+        # Nothing of it is marked: the next run does it again.
+        again = sink_to(cluster, topic, replace(source, begun=True))
+        again.put(batch_of(values(30), 0))
+        again.flush()
+        again.close()
+        assert again.left_out == 20
+        assert log.latest().index == 30
 
 
 def consume(cluster: PulsarCluster, log: PulsarLog, subscription: PulsarSubscription, end: int) -> None:
@@ -256,6 +291,8 @@ class _Proxy:
         self.cuts = 0
         self.is_open = True
         """Whether it lets anybody in."""
+        self.is_deaf = False
+        """Whether nothing comes through to the client."""
 
     def __enter__(self) -> _Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -271,6 +308,8 @@ class _Proxy:
         pairs, self._pairs = self._pairs, []
         for pair in pairs:
             for end in pair:
+                with suppress(OSError):  # the other side may have closed it
+                    end.shutdown(socket.SHUT_RDWR)
                 end.close()
 
     def _accept(self) -> None:
@@ -284,13 +323,14 @@ class _Proxy:
                 continue
             far = socket.create_connection(self._to)
             self._pairs.append((near, far))
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+            for one, other, is_answer in ((near, far, False), (far, near, True)):
+                threading.Thread(target=self._carry, args=(one, other, is_answer), daemon=True).start()
 
-    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+    def _carry(self, one: socket.socket, other: socket.socket, is_answer: bool) -> None:
         try:
             while data := one.recv(1 << 16):
-                other.sendall(data)
+                if not (is_answer and self.is_deaf):
+                    other.sendall(data)
         except OSError:
             pass
         finally:

@@ -50,6 +50,8 @@ class Broker:
     """How far back the topic was looked through, each time."""
     entries: list[set[int]] = field(default_factory=list)
     """What a look finds, each time; the last one for ever."""
+    is_complete: bool = True
+    """Whether the topic holds all since the mark."""
 
     def __post_init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -104,6 +106,10 @@ class Broker:
         found = self.entries.pop(0) if len(self.entries) > 1 else self.entries[0]
         return StoredIds(max(found, default=-1), frozenset(found), is_whole_log=True)
 
+    async def has_all(self, cluster: object, topic: str, name: str, since: int | None) -> bool:
+        assert since == 77, "the time of the mark"
+        return self.is_complete
+
 
 @pytest.fixture
 def open_sink(monkeypatch: Patch) -> Iterator[Callable[..., PulsarSink]]:
@@ -113,6 +119,7 @@ def open_sink(monkeypatch: Patch) -> Iterator[Callable[..., PulsarSink]]:
     def make(broker: Broker, *, first: int = 0, **said: Any) -> PulsarSink:
         loops.append(broker.loop)
         monkeypatch.setattr(pulsar_sink, "find_stored", broker.find)
+        monkeypatch.setattr(pulsar_sink, "has_all_since", broker.has_all)
         source = SinkSource(run="r", topic="in", incarnation="1", partition=0, first=first, since=77)
         targets = [PulsarTarget(topic="out", partitions=0)]
         cluster: Any = broker
@@ -141,6 +148,20 @@ def test_an_id_that_the_broker_tells_is_believed_when_its_entry_was_seen(open_si
     sink.put(rows(3, 5))
     assert (sink.left_out, broker.sent) == (2, [id_of(5)])
     assert broker.looked == [None, None], "an id that is told is there, however old"
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_an_id_whose_entry_is_not_there(open_sink: Open, monkeypatch: Patch, is_complete: bool) -> None:
+    """It was acknowledged and removed; where nothing was removed since the mark, a write has failed."""
+    monkeypatch.setattr(pulsar_sink, "_TAIL_SECONDS", 0.05)
+    broker = Broker([id_of(4)], entries=[set()], is_complete=is_complete)
+    sink = open_sink(broker, first=3)
+    if is_complete:
+        with pytest.raises(JobFailed, match="cannot be found"):
+            sink.put(rows(3, 5))
+    else:
+        sink.put(rows(3, 5))
+        assert (sink.left_out, broker.sent) == (2, [id_of(5)])
 
 
 def test_the_id_of_the_first_record_of_a_range_is_looked_for(open_sink: Open) -> None:
@@ -200,13 +221,16 @@ def test_what_a_receipt_says_is_raised_by_who_flushes(open_sink: Open) -> None:
         sink.flush()
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_duplicate_after_a_reconnect_is_looked_for(open_sink: Open, is_there: bool) -> None:
+@pytest.mark.parametrize(("is_there", "is_complete"), [(True, True), (False, True), (False, False)])
+def test_a_duplicate_after_a_reconnect_is_looked_for(
+    open_sink: Open, is_there: bool, is_complete: bool
+) -> None:
+    """Readers that keep up may have had it removed: that is seen by what else is missing since the mark."""
     broker = Broker([-1], lambda first: Receipt(first, MessageId(-1, -1), 2), entries=[set()])
     sink = open_sink(broker)
     sink.put(rows(0, 2))
-    broker.entries = [{id_of(1)} if is_there else set()]
-    if is_there:
+    broker.entries, broker.is_complete = [{id_of(1)} if is_there else set()], is_complete
+    if is_there or not is_complete:
         sink.flush()
     else:
         with pytest.raises(JobFailed, match="dropped records as duplicates"):

@@ -201,6 +201,15 @@ class PulsarLog:
                 return max(head.index.last_index - head.index.num_messages + 1, 0)
         return last_index(stats) + 1
 
+    async def holds_first(self) -> bool:
+        """Return whether the first message ever is certainly left; never without the broker's index."""
+        stats = await self.cluster.admin.stats(self.name, internal=True)
+        for ledger in ledger_ids(stats):
+            head = await self.head(MessageId(ledger, 0))
+            if head is not None:
+                return head.index is not None and head.index.last_index == head.index.num_messages - 1
+        return False
+
     async def ends(self) -> LogEnds:
         """Return where the log ends now."""
         last = await self.cluster.admin.last_message_id(self.name)

@@ -20,7 +20,7 @@ from penstock.pipeline.delivery.pulsar.log import PulsarLog
 from penstock.pipeline.delivery.pulsar.producer_names import names_of_run
 from penstock.wire.pulsar import EARLIEST, LATEST, Entry, MessageId
 
-__all__ = ["StoredIds", "find_stored"]
+__all__ = ["StoredIds", "find_stored", "has_all_since"]
 
 _WINDOWS: Final = (16 << 20, 256 << 20, 4 << 30, 64 << 30)
 """Bytes before the end that are looked through, a larger one if the smaller does not answer; then all."""
@@ -82,6 +82,27 @@ async def find_stored(
         if suffices(found) or start == floor:
             return found
     return await _look(cluster, topic, name, floor, last)
+
+
+async def has_all_since(cluster: PulsarCluster, topic: str, name: str, since: int | None) -> bool:
+    """Return whether a topic certainly holds all that was written to it since a time, in milliseconds.
+
+    A broker removes whole ledgers, the oldest first, and does not say how many. So it is certain only if a
+    ledger is left that began before, an entry of this run is as old, or the first message ever is there.
+    """
+    # Asked first: what is removed from now on was looked for when it was there.
+    if await PulsarLog(cluster, topic, 0, 0).holds_first():
+        return True
+    if since is None:
+        return False
+    until = since - _CLOCKS
+    if any(0 < end < until for end in (await cluster.admin.ledger_ends(topic)).values()):
+        return True
+    last = await _last(cluster, topic)
+    if last.entry_id < 0:
+        return False
+    found = await _look(cluster, topic, name, EARLIEST, last)
+    return 0 <= found.oldest < until
 
 
 def _first_since(ends: Mapping[int, int], until: int) -> MessageId:

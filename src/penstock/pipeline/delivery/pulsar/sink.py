@@ -9,13 +9,16 @@ re-run.
 | broker says of the name | what is done |
 |---|---|
 | last id below the range | nothing of the range is stored |
-| last id inside of the range | records up to it are left out, once its entry was seen in the topic |
+| last id inside of the range | records up to it are left out, once its entry was seen in the topic; if the \
+topic may have removed it, so long as no failed write can be the cause |
 | nothing (-1), range begun before | the ids are read from the topic's tail: it may have forgotten |
 | name in use | waited for until the holder is gone, then an error |
 | after a reconnect, an id that was not sent from here | an error: another job has taken the name over |
 
 An entry that is answered with message id -1:-1 was dropped. If it was sent once, somebody else has used the
-name; if it was sent again after a reconnect, it is looked for in the topic.
+name; if it was sent again after a reconnect, it is looked for in the topic. A broker answers so only what it
+counts as stored, so an entry may be missing if a ledger that could have held it was removed: readers that keep
+up have acknowledged it, and nothing is retained by default.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ from penstock.pipeline.delivery.pulsar.producer_names import (
     SinkSource,
     producer_name,
 )
-from penstock.pipeline.delivery.pulsar.producer_tail import StoredIds, find_stored
+from penstock.pipeline.delivery.pulsar.producer_tail import StoredIds, find_stored, has_all_since
 from penstock.pipeline.delivery.pulsar.targets import inspect_topics, require_deduplication
 from penstock.wire.kafka.batch_body import BatchBody
 from penstock.wire.kafka.error_codes import ErrorCode
@@ -287,7 +290,14 @@ class PulsarSink:
                     lane.stored = lane.put = stored
                     return lane
                 if time.monotonic() > until:
-                    raise _not_found(topic, name, producer.last_sequence_id)
+                    last = producer.last_sequence_id
+                    if await has_all_since(self._cluster, topic, name, source.since):
+                        raise _not_found(topic, name, last)
+                    # A failed write would have been taken back by now.
+                    _log.warning("record id %d of %s was removed from %s already", last, name, topic)
+                    lane = self._new_lane(number, producer)
+                    lane.stored = lane.put = last
+                    return lane
             except BaseException:
                 await producer.close()
                 raise
@@ -474,7 +484,10 @@ class PulsarSink:
         found = await find_stored(self._cluster, topic, name, enough=lambda stored: wanted <= stored.entries)
         missing = wanted - found.entries
         if missing:
-            raise _dropped(topic, name, min(missing))
+            since = None if self._source is None else self._source.since
+            if await has_all_since(self._cluster, topic, name, since):
+                raise _dropped(topic, name, min(missing))
+            _log.warning("%d entries of %s were removed from %s already", len(missing), name, topic)
         lane.repeated -= wanted
 
     def _close_lanes(self) -> None:
@@ -501,7 +514,8 @@ def _not_found(topic: str, name: str, last: int) -> JobFailed:
         "what an earlier attempt has written cannot be found",
         where=topic,
         why=f"The broker has record id {last} of producer {name}, and no entry of the topic ends with it.",
-        next="look whether retention or a truncation removed it; a new checkpoint writes the range again",
+        next="the log is complete since the mark, so the broker lost a write; a new checkpoint writes the range "
+        "again",
     )
 
 
