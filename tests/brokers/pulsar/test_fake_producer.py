@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.brokers.pulsar import Options, PulsarClient
+from penstock.brokers.pulsar import producer as producer_module
 from penstock.errors import ClusterError, PulsarRefused, Unreachable
 from penstock.wire.pulsar import encode_command
 from penstock.wire.pulsar.pulsar_pb2 import (
@@ -220,7 +221,7 @@ def test_entries_queued_while_the_producer_is_away_are_sent(
 
 
 @pytest.mark.parametrize(
-    ("last", "is_own"), [(19, True), (29, True), (39, True), (25, False), (40, False), (-1, True)]
+    ("last", "is_own"), [(19, True), (29, True), (39, True), (25, False), (40, False)]
 )
 def test_a_name_that_somebody_else_has_used_meanwhile(
     run: Any, fake: Any, hasty: Options, send: Any, last: int, is_own: bool
@@ -256,6 +257,54 @@ def test_a_name_that_somebody_else_has_used_meanwhile(
                 assert {result.server_error for result in results} == {ServerError.PRODUCER_FENCED}
                 with pytest.raises(PulsarRefused, match="under the name of this one"):
                     await send(producer, b"y")
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds", "is_sent_again"), [(19, 55.0, False), (-1, 0.0, False), (-1, 55.0, True)]
+)
+def test_a_name_that_the_broker_has_forgotten_meanwhile(
+    run: Any,
+    fake: Any,
+    hasty: Options,
+    send: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    told: int,
+    seconds: float,
+    is_sent_again: bool,
+) -> None:
+    """Entries whose receipts were lost were sent again, and the broker stored them a second time.
+
+    Where it never told an id, it can have forgotten only what was stored a minute ago.
+    """
+    monkeypatch.setattr(producer_module, "_FORGOTTEN_SECONDS", seconds)
+    last = [told]
+
+    def producer(body: Any, writer: Any) -> None:
+        answer = CommandProducerSuccess(
+            request_id=body.request_id, producer_name="n", last_sequence_id=last[0]
+        )
+        writer.write(encode_command(answer))
+
+    fake.on[B.PRODUCER] = producer
+
+    async def main() -> None:
+        async with fake, PulsarClient(fake.url, options=replace(hasty, send_timeout=10)) as client:
+            producer = await client.producer(TOPIC, name="n", owns_name=True)
+            del fake.on[B.SEND]
+            waiting = await send(producer, b"x", sequence_id=20, last_sequence_id=20)
+            await fake.until(lambda: fake.count(B.SEND) == 1)
+            last[0], fake.on[B.SEND] = -1, fake._receipt
+            fake.connections[0].close()
+            [result] = await asyncio.gather(waiting, return_exceptions=True)
+            assert fake.count(B.SEND) == 1 + is_sent_again
+            if is_sent_again:
+                assert result.sequence_id == 20
+            else:
+                assert isinstance(result, Unreachable) and "forgot" in result.what
+                await producer.close()
+                assert fake.count(B.CLOSE_PRODUCER) == 1, "the name is free again"
 
     run(main)
 

@@ -56,8 +56,8 @@ _WINDOWS: Final = (300, 1200)
 """Bytes of the end of a topic that are looked through, instead of mebibytes; an entry counts as 100."""
 _ROOM: Final = 700
 """Bytes of a message that the brokers take in some histories, beside its head."""
-_SILENT_FOR: Final = 150.0
-"""Seconds after which a name is forgotten: entries are given up before, so nobody sends them again."""
+_SILENT_FOR: Final = 60.0
+"""Seconds after which a name is forgotten: the shortest that a broker can be set to."""
 
 
 def _target(layout: Layout, topic: str, sink: int) -> Target:
