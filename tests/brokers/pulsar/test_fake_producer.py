@@ -220,9 +220,7 @@ def test_entries_queued_while_the_producer_is_away_are_sent(
     run(main)
 
 
-@pytest.mark.parametrize(
-    ("last", "is_own"), [(19, True), (29, True), (39, True), (25, False), (40, False)]
-)
+@pytest.mark.parametrize(("last", "is_own"), [(19, True), (29, True), (39, True), (25, False), (40, False)])
 def test_a_name_that_somebody_else_has_used_meanwhile(
     run: Any, fake: Any, hasty: Options, send: Any, last: int, is_own: bool
 ) -> None:

@@ -35,7 +35,7 @@ class Cursor:
     def acks(self, entry: Stored) -> tuple[int, ...]:
         """Give the ack set of an entry, for who is given it."""
         if self.done and entry.place[:2] == self.next[:2]:
-            return tuple(ack_set(entry.messages, range(self.done)))
+            return tuple(ack_set(entry.messages, 0, self.done - 1))
         return ()
 
     def acknowledge(self, body: Any) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.brokers.pulsar.message_ids import ack_set, first_unread, to_wire
+from penstock.brokers.pulsar.message_ids import LARGEST_BATCH, ack_set, first_unread, to_wire
 from penstock.brokers.pulsar.refusal import refusal
 from penstock.brokers.pulsar.session import Cluster
 from penstock.brokers.pulsar.subscription import Delivery, Subscription
@@ -67,19 +67,29 @@ class Consumer(Subscription[T]):
         """Acknowledge a message and all before it.
 
         With a batch index and the size of the batch the place may be inside an entry; a broker without
-        `acknowledgmentAtBatchIndexLevelEnabled` then takes the entries before it only.
+        `acknowledgmentAtBatchIndexLevelEnabled` then takes the entries before it only. So it is with a batch
+        that claims more messages than fit into an entry.
         """
         index = message_id.batch_index
-        words = ack_set(batch_size, range(index + 1)) if 0 <= index < batch_size else []
+        if 0 <= index < batch_size and batch_size > LARGEST_BATCH:
+            if message_id.entry_id == 0:
+                return
+            message_id, index = MessageId(message_id.ledger_id, message_id.entry_id - 1), -1
+        words = ack_set(batch_size, 0, index) if 0 <= index < batch_size else []
         sent = to_wire(message_id, acked=words)
         await self._acknowledge(CommandAck.CUMULATIVE, [sent])
         if self.acknowledged is None or message_id > self.acknowledged:
             self.acknowledged, self._confirmed = message_id, sent
 
     async def acknowledge(self, message_id: MessageId, *, batch_size: int = 0) -> None:
-        """Acknowledge one entry, or one message of a batch by its index and the size of the batch."""
+        """Acknowledge one entry, or one message of a batch by its index and the size of the batch.
+
+        Nothing is acknowledged of a batch that claims more messages than fit into an entry.
+        """
         index = message_id.batch_index
-        words = ack_set(batch_size, [index]) if 0 <= index < batch_size else []
+        if 0 <= index < batch_size and batch_size > LARGEST_BATCH:
+            return
+        words = ack_set(batch_size, index, index) if 0 <= index < batch_size else []
         await self._acknowledge(CommandAck.INDIVIDUAL, [to_wire(message_id, acked=words)])
 
     async def seek(self, place: MessageId) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +52,58 @@ def test_a_batch_has_the_index_of_its_first_message() -> None:
     assert isinstance(found.content, KafkaBatch)
     assert (found.content.base_offset, found.content.next_offset, found.messages) == (10, 13, 3)
     assert size_of(found) >= len(found.content.data)
+
+
+@pytest.mark.parametrize(
+    ("said", "key"),
+    [
+        ({"partition_key": "/wA=", "partition_key_b64_encoded": True}, b"\xff\x00"),
+        ({"partition_key": "no base64", "partition_key_b64_encoded": True}, b"no base64"),
+        ({"partition_key": ""}, b""),
+        ({"ordering_key": b"", "partition_key": "p"}, b""),
+        ({"partition_key": "p", "null_partition_key": True}, None),
+        ({}, None),
+    ],
+)
+def test_a_rejected_entry_has_the_key_of_its_message(said: dict[str, Any], key: bytes | None) -> None:
+    found = decoder().decode(entry((7, 0), 5, b"x", encryption_algo="AES", **said)).content
+    assert isinstance(found, RejectedEntry) and found.record().key == key
+
+
+def test_the_letter_of_an_encrypted_message_can_be_decrypted() -> None:
+    keys = [
+        {"key": "k1", "value": b"\xffdata key", "metadata": [{"key": "v", "value": "2"}]},
+        {"key": "k2", "value": b""},
+    ]
+    said = {
+        "encryption_algo": "AES",
+        "encryption_param": b"\xffnonce",
+        "encryption_keys": keys,
+        "event_time": 77,
+    }
+    found = decoder().decode(entry((7, 0), 5, b"x", **said)).content
+    assert isinstance(found, RejectedEntry)
+    facts = dict(found.record().headers)
+    assert facts["pulsar-encryption-param"] == base64.b64encode(b"\xffnonce")
+    assert facts["pulsar-encryption-key-0-name"] == b"k1" and facts["pulsar-encryption-key-1-name"] == b"k2"
+    assert facts["pulsar-encryption-key-0-value"] == base64.b64encode(b"\xffdata key")
+    assert facts["pulsar-encryption-key-0-metadata-v"] == b"2"
+    assert facts["pulsar-event-time"] == b"77"
+
+
+def test_properties_that_are_left_out_are_counted() -> None:
+    properties = [{"key": f"k{number}", "value": "v"} for number in range(1500)]
+    found = decoder().decode(entry((7, 0), 5, b"x", encryption_algo="A", properties=properties)).content
+    assert isinstance(found, RejectedEntry)
+    headers = found.record().headers
+    assert sum(name.startswith("k") for name, _ in headers) == 1000
+    assert ("pulsar-properties-left-out", b"500") in headers
+
+
+def test_a_batch_of_no_messages_has_the_index_that_was_counted() -> None:
+    found = decoder().decode(entry((7, 0), 5)).content
+    assert isinstance(found, RejectedEntry)
+    assert (found.base_offset, found.next_offset, found.reason) == (5, 6, Reason.CORRUPT)
 
 
 def test_an_encrypted_entry_is_rejected_with_its_bytes() -> None:

@@ -129,7 +129,9 @@ def test_a_sink_that_is_opened_later_begins_at_the_mark(monkeypatch: pytest.Monk
     assert found == [(0, 5, False), (1, 30, True)]
     made.committed({0: 40}, {0: 111})
     [source, _] = [each.source for each in Sink.made]
-    assert source is not None and (source.first, source.since) == (40, 111), "what is open knows the mark, too"
+    assert source is not None and (source.first, source.since) == (40, 111), (
+        "what is open knows the mark, too"
+    )
     made.adopt({**PLACED.partitions, target_key(TARGETS[0]): 8})
     assert all(sink.is_closed for sink in Sink.made)
     made.put(output(0, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -195,6 +196,14 @@ def test_marks_are_found_where_they_were_before_the_routes_were_edited(
     assert locate(lambda sink: cluster, edited, key) == PulsarProgress(1, namespace)
     opened(0).commit({0: RangeProgress(0, 5)})
     assert locate(lambda sink: cluster, edited, key) == PROGRESS
+    # A run that began anew elsewhere has left the newer ones there, whatever an edit names first.
+    elsewhere = PulsarProgress(1, namespace)
+    sink = PulsarProgressSink(cluster, elsewhere, key, [0])
+    sink.commit({0: RangeProgress(0, 3)})
+    sink.close()
+    assert locate(lambda sink: cluster, edited, key) == elsewhere
+    edited = replace(PROGRESS, others=((1, namespace),))
+    assert locate(lambda sink: cluster, edited, key) == elsewhere
 
 
 def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> None:

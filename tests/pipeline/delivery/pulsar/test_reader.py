@@ -22,6 +22,7 @@ from penstock.errors import JobFailed, OffsetOutOfRange, PenstockError, PulsarRe
 from penstock.mapping import Reason, body_to_entry
 from penstock.pipeline.delivery.pulsar.cluster import PulsarCluster
 from penstock.pipeline.delivery.pulsar.log import PulsarLog, PulsarPosition
+from penstock.pipeline.delivery.pulsar.offsets import PulsarOffsets
 from penstock.pipeline.delivery.pulsar.reader import PulsarFetcher, PulsarPartitionReader
 from penstock.pipeline.delivery.pulsar.subscription import PulsarSubscription
 from penstock.wire.pulsar import EARLIEST, encode_send
@@ -171,6 +172,51 @@ def test_removed_records_are_noticed(
             rows, _ = read_all(reader)
         assert rows == [(10 + number, None, b"new %d" % number) for number in range(5)]
     subscription.close()
+
+
+def test_records_are_noticed_that_were_removed_before_a_batch_of_a_transaction(
+    broker: Pulsar, cluster: PulsarCluster, theirs: Any, make_topic: Callable[..., str]
+) -> None:
+    """Its ten messages have one index, so the log does not begin nine indexes before it."""
+    topic = make_topic(deduplication=False, keep=False)
+    log = log_of(cluster, topic)
+    with closing(PulsarSubscription(log, "holder")) as subscription:
+        send(theirs, topic, [b"old %d" % number for number in range(20)])
+        before = log.latest()
+        cluster.call(cluster.admin.unload(topic))
+        with closing(Transactions(broker.service_url)) as writer:
+            writer.run(topic, *[b"t%d" % at for at in range(10)], action=COMMIT)
+        end = log.latest().index
+        subscription.commit(before)
+        _await(lambda: cluster.call(log.start()) > 0, lambda: cluster.call(cluster.admin.unload(topic)))
+        with closing(PulsarPartitionReader(log, 15, end)) as reader:
+            with pytest.raises(OffsetOutOfRange) as caught:
+                _poll_until_done(reader)
+        assert (caught.value.offset, caught.value.log_start) == (15, 20)
+
+
+def test_a_batch_that_claims_very_many_messages_is_acknowledged_with_those_before(
+    broker: Pulsar, cluster: PulsarCluster, make_topic: Callable[..., str]
+) -> None:
+    """The words of its messages were made one by one, on the thread of the whole cluster."""
+    topic = make_topic(deduplication=False)
+
+    async def write() -> None:
+        producer = await cluster.client.producer(topic)
+        for at, count in enumerate((1, 5_000_000)):
+            metadata = MessageMetadata(
+                producer_name=producer.name, sequence_id=at, publish_time=5, num_messages_in_batch=count
+            )
+            command = CommandSend(producer_id=producer.producer_id, sequence_id=at, num_messages=2)
+            frame = memoryview(bytearray(encode_send(command, metadata, b"x")))
+            await producer._queue(frame, at, None)
+        await producer.close()
+
+    cluster.call(write())
+    with PulsarOffsets(cluster.settings) as offsets:
+        offsets.subscribe(topic, "group")
+        offsets.commit("group", topic, {0: 3})
+        assert offsets.has_acknowledged(topic, "group")
 
 
 def test_a_range_that_was_removed_with_all_the_rest_is_noticed(

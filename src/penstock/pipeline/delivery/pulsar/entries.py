@@ -9,8 +9,11 @@ passed by for having the index of an entry before it.
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -30,6 +33,7 @@ __all__ = ["Decoded", "EntryDecoder", "Hidden", "RejectedEntry", "Undecided", "s
 _ITEM_BYTES: Final = 256
 """What an entry that waits takes besides its bytes."""
 _MOST_PROPERTIES: Final = 1_000
+_MOST_KEYS: Final = 100
 _OUTER_MAGIC: Final = b"\x0e\x02"
 _OUTER_HEAD: Final = 6
 """Bytes before what the broker has written to an entry by itself: a magic number and the size."""
@@ -53,8 +57,9 @@ class RejectedEntry:
     def record(self) -> KafkaRecord:
         """Return it as one record: the payload as it is stored, key, properties, and facts to decode it.
 
-        Facts are headers that begin with `pulsar-`: message id, number of messages, compression, chunk, the
-        names of encryption keys. An entry whose head cannot be read is a value of all its bytes.
+        Facts are headers that begin with `pulsar-`: message id, number of messages, compression, chunk, event
+        time, and what decrypts it: the parameter (nonce) and the data key under each key, in base64. Of very
+        many properties the first are kept, and how many are not. An entry whose head cannot be read is a value of all its bytes.
         """
         facts: list[tuple[str, bytes | None]] = [
             ("pulsar-message-id", f"{self.place.ledger_id}:{self.place.entry_id}".encode())
@@ -73,13 +78,18 @@ class RejectedEntry:
             ("chunks", entry.chunks if entry.is_chunk else None),
             ("encryption-algorithm", _text(metadata.encryption_algo) or None),
             ("encryption-keys", ",".join(_text(key.key) for key in metadata.encryption_keys) or None),
+            ("encryption-param", _base64(metadata.encryption_param) or None),
+            ("event-time", metadata.event_time or None),
+            ("properties-left-out", max(len(metadata.properties) - _MOST_PROPERTIES, 0) or None),
         )
         facts += [(f"pulsar-{name}", str(value).encode()) for name, value in said if value is not None]
+        for number, key in enumerate(list(metadata.encryption_keys)[:_MOST_KEYS]):
+            facts += [(f"pulsar-encryption-key-{number}-{name}", value) for name, value in _key_facts(key)]
         properties = [
             (_text(each.key), _bytes(each.value)) for each in list(metadata.properties)[:_MOST_PROPERTIES]
         ]
-        key = metadata.ordering_key or _bytes(metadata.partition_key) or None
-        return self._record(bytes(entry.payload), key, (*properties, *facts), entry.publish_time)
+        headers = (*properties, *facts)
+        return self._record(bytes(entry.payload), _key_of(metadata), headers, entry.publish_time)
 
     def batch(self) -> bytes:
         """Return it as a record batch: `record`, and a header by which every evaluator rejects it.
@@ -205,8 +215,9 @@ class EntryDecoder:
         following = self._follow(place, entry.broker_index)
         if entry.num_messages > 1 and not entry.is_marker and self._is_doubtful(place, entry, before):
             return Decoded(place, self._in_transaction(delivery, entry, before), entry.num_messages)
-        content = self._content(delivery, entry, max(entry.first_index, 0), following)
-        return Decoded(place, content, entry.num_messages)
+        # A batch of no messages was counted as one.
+        base = min(max(entry.first_index, 0), entry.broker_index)
+        return Decoded(place, self._content(delivery, entry, base, following), entry.num_messages)
 
     def _follow(self, place: MessageId, index: int) -> int:
         """Note the entry with this last index as the one that came last; return the index behind it."""
@@ -291,6 +302,31 @@ class EntryDecoder:
         raw = bytes(delivery.data)
         where = (self._topic, self._partition, base, following, delivery.message_id)
         return RejectedEntry(*where, reason, detail, raw)
+
+
+def _key_of(metadata: Any) -> bytes | None:
+    """Return the key of a message as the mapping of a good one does; one that is no base64 stays as it is."""
+    if metadata.HasField("ordering_key"):
+        return bytes(metadata.ordering_key)
+    if metadata.null_partition_key or not metadata.HasField("partition_key"):
+        return None
+    key = _bytes(metadata.partition_key)
+    if metadata.partition_key_b64_encoded:
+        with suppress(ValueError):
+            return base64.b64decode(key, validate=True)
+    return key
+
+
+def _key_facts(key: Any) -> Iterator[tuple[str, bytes]]:
+    """Yield what a client needs to decrypt by a key: its name, the data key under it, and facts of that."""
+    yield "name", _bytes(key.key)
+    yield "value", _base64(key.value).encode()
+    for each in key.metadata:
+        yield f"metadata-{_text(each.key)}", _bytes(each.value)
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
 
 
 def _bytes(text: str | bytes) -> bytes:

@@ -141,8 +141,9 @@ class PulsarLog:
         if found is not None and found.broker_index >= 0:
             return PulsarPosition(found.broker_index + 1, last.ledger_id, last.entry_id)
         if found is not None:
-            behind = packed(last.ledger_id, last.entry_id) + max(found.num_messages, 1)
-            return PulsarPosition(behind, last.ledger_id, last.entry_id)
+            # A batch that has more messages than positions is rejected as one, and so ends with its entry.
+            count = min(max(found.num_messages, 1), LARGEST_PACKED_BATCH)
+            return PulsarPosition(packed(*last[:2]) + count, last.ledger_id, last.entry_id)
         head = await self.head(last)  # an entry that no reader is given
         if head is not None and head.index is not None:
             return PulsarPosition(head.index.last_index + 1, last.ledger_id, last.entry_id)
@@ -197,9 +198,15 @@ class PulsarLog:
         for ledger in ledger_ids(stats):
             head = await self.head(MessageId(ledger, 0))
             if head is not None and head.index is not None:
-                # Of a batch in a transaction Pulsar may have counted one message only.
-                return max(head.index.last_index - head.index.num_messages + 1, 0)
+                last, count = head.index
+                is_one = count > 1 and (head.is_hidden or await self._is_transactional(MessageId(ledger, 0)))
+                return max(last if is_one else last - count + 1, 0)
         return last_index(stats) + 1
+
+    async def _is_transactional(self, place: MessageId) -> bool:
+        """Return whether an entry was sent in a transaction: Pulsar counts all of its messages as one."""
+        found = await self._read(place)
+        return found is not None and found.is_transactional
 
     async def holds_first(self) -> bool:
         """Return whether the first message ever is certainly left; never without the broker's index."""

@@ -80,6 +80,8 @@ class _Found(NamedTuple):
 class _Record(NamedTuple):
     place: MessageId
     value: bytes
+    published: int
+    """In milliseconds; -1 for what is no entry of ours."""
 
 
 # Reading
@@ -153,7 +155,9 @@ async def _read(cluster: PulsarCluster, topic: str, start: MessageId, last: Mess
 
     def record(delivery: Delivery) -> _Record:
         entry = delivery.entry
-        return _Record(delivery.message_id, bytes(entry.payload) if isinstance(entry, Entry) else b"")
+        if not isinstance(entry, Entry):
+            return _Record(delivery.message_id, b"", -1)
+        return _Record(delivery.message_id, bytes(entry.payload), entry.publish_time)
 
     found: list[_Record] = []
     reader = await cluster.client.reader(topic, start=start, convert=record)
@@ -210,17 +214,38 @@ def _found(record: _Record, topic: str) -> _Found:
 def locate(
     clusters: Callable[[int], PulsarCluster], progress: PulsarProgress, key: ProgressKey
 ) -> PulsarProgress:
-    """Return where the marks are: where a topic with them is, else where the first target is.
+    """Return where the marks are: where the topic with the newest is, else where the first target is.
 
-    An edit of the routes may have changed what is written first.
+    An edit of the routes may have changed what is written first, and a run that began anew between two edits
+    leaves marks at several places: whoever writes them begins with a fence, so the newest entry tells.
     """
     places = ((progress.sink, progress.namespace), *progress.others)
+    found: list[tuple[PulsarProgress, list[str]]] = []
     for sink, namespace in places if len(places) > 1 else ():
         known = PulsarProgress(sink, namespace)
         cluster = clusters(sink)
-        if known.topic(key, 0) in cluster.call(cluster.admin.topics(namespace)):
-            return known
-    return replace(progress, others=())
+        prefix = known.topic(key, 0).removesuffix("0")
+        topics = [each for each in cluster.call(cluster.admin.topics(namespace)) if each.startswith(prefix)]
+        if known.topic(key, 0) in topics:
+            found.append((known, topics))
+    if len(found) < 2:
+        return found[0][0] if found else replace(progress, others=())
+
+    def newest(place: tuple[PulsarProgress, list[str]]) -> int:
+        known, topics = place
+        cluster = clusters(known.sink)
+        return max(cluster.call(_written(cluster, topic)) for topic in topics)
+
+    return max(found, key=newest)[0]
+
+
+async def _written(cluster: PulsarCluster, topic: str) -> int:
+    """Return when the last entry of a topic was written, in milliseconds; -1 if there is none."""
+    last = await _last_place(cluster, topic)
+    if last is None:
+        return -1
+    (record,) = await _read(cluster, topic, last, last)
+    return record.published
 
 
 def require_topics(
