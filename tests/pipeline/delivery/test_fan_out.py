@@ -515,7 +515,7 @@ def test_without_kafka_marks_are_on_pulsar_behind_everything(
             pass
 
     marks = Marks()
-    monkeypatch.setattr(kafka_sink, "_pulsar_marks", lambda *_: marks)
+    monkeypatch.setattr(kafka_sink, "pulsar_progress_sink", lambda *_: marks)
     work: Any = SimpleNamespace(
         program=SimpleNamespace(targets=[PULSAR], receipts=frozenset()),
         stage=SimpleNamespace(routes=()),

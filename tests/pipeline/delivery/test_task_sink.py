@@ -25,7 +25,7 @@ from penstock.events.bindings.pulsar import Profile
 from penstock.events.cloudevent import with_data
 from penstock.pipeline.arrow.decode import HEADERS
 from penstock.pipeline.counters import COUNTERS
-from penstock.pipeline.delivery import kafka_sink, range_delivery, refused_records, task_sink
+from penstock.pipeline.delivery import kafka_sink, progress_sinks, range_delivery, refused_records, task_sink
 from penstock.pipeline.delivery.kafka_sink import FanOut
 from penstock.pipeline.delivery.progress import PulsarProgress
 from penstock.pipeline.delivery.range_progress import Belonging, RangeProgress
@@ -446,7 +446,8 @@ class NoCluster(SourceCluster):
 @pytest.fixture
 def pulsar_broker(monkeypatch: pytest.MonkeyPatch) -> PulsarBroker:
     found = PulsarBroker()
-    monkeypatch.setattr(kafka_sink, "_pulsar_marks", found.opened)
+    for module in (kafka_sink, progress_sinks):
+        monkeypatch.setattr(module, "pulsar_progress_sink", found.opened)
     monkeypatch.setattr(kafka_sink, "_marks_on_pulsar", found.read)
     monkeypatch.setattr(kafka_sink, "PulsarOutput", found.output)
     monkeypatch.setattr(task_sink, "source_cluster", lambda work, seen: nullcontext(NoCluster()))

@@ -21,7 +21,7 @@ from penstock.embedded.pulsar import Pulsar
 from penstock.errors import CheckpointMismatch, JobFailed, PipelineError, Refused
 from penstock.events.bindings.kafka import KafkaBinding
 from penstock.pipeline.delivery import range_clock
-from penstock.pipeline.delivery.kafka_sink import ProgressSink
+from penstock.pipeline.delivery.progress_sinks import ProgressSink
 from penstock.pipeline.delivery.pulsar import progress as pulsar_progress
 from penstock.pipeline.delivery.pulsar.progress import PulsarProgressSink
 from penstock.pipeline.delivery.range_progress import RangeProgress

@@ -46,21 +46,21 @@ from penstock.pipeline.delivery.cluster_marks import (
     same_plan,
 )
 from penstock.pipeline.delivery.progress import (
-    PARTITION,
-    TOPIC,
-    ProgressKey,
     PulsarProgress,
     Snapshot,
-    mark_value,
 )
 from penstock.pipeline.delivery.progress_reader import read_progress
+from penstock.pipeline.delivery.progress_sinks import (
+    ProgressSink,
+    RepeatableProgress,
+    SourceSink,
+    pulsar_progress_sink,
+)
 from penstock.pipeline.delivery.pulsar.output import PulsarOutput
 from penstock.pipeline.delivery.pulsar.placement import Placement, read_placement, target_key
 from penstock.pipeline.delivery.range_progress import RangeProgress, read_mark
-from penstock.pipeline.delivery.sink import IdempotentSink, Sink, TransactionalSink
+from penstock.pipeline.delivery.sink import Sink, TransactionalSink
 from penstock.pipeline.delivery.source_cluster import PulsarSourceCluster, SourceCluster, output_cluster
-from penstock.pipeline.evaluators.kernel.batch_builder import numbered, record_bytes
-from penstock.wire.kafka.batch_body import BatchBody
 
 if TYPE_CHECKING:
     from penstock.brokers.kafka_raw.cluster import Cluster
@@ -80,8 +80,6 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-_PLAN_OVERHEAD: Final = 1024
-"""Bytes of a batch with one record beside its value, the key with its names included."""
 _OLD_TIME: Final = 600_000
 """Milliseconds: as much as the clocks of two machines may differ, so a younger time saves nothing."""
 
@@ -194,110 +192,6 @@ def opened(work: WorkerSpec, cluster: Cluster, name: str, *, marks: bool = True)
         fan_out.close()
 
 
-class ProgressSink(TransactionalSink):
-    """A cluster that is not the one that is read: its marks are records in its progress topic."""
-
-    def __init__(self, work: WorkerSpec, cluster: Cluster, name: str) -> None:
-        super().__init__(work, cluster, name)
-        self._key = work.progress_key
-        self._plan = _plan_to_keep(work, cluster)
-        """What the program was made of, until it is committed: with the first marks, before any output."""
-
-    def commit(self, marks: Mapping[int, RangeProgress]) -> None:
-        """Commit the marks with the output."""
-        self._begin()
-        if self._plan is not None:
-            self._producer.send(TOPIC, PARTITION, _plan_body(self._key, self._plan))
-        if marks:
-            self._producer.send(TOPIC, PARTITION, _body(_mark_rows(self._key, marks)))
-        self._producer.commit()
-        self._plan = None
-        self._begun = False
-
-
-class SourceSink(TransactionalSink):
-    """The cluster that is read, where it alone has marks of a loop: it also keeps what the program is."""
-
-    def __init__(self, work: WorkerSpec, cluster: Cluster, name: str) -> None:
-        super().__init__(work, cluster, name)
-        self._key = work.progress_key
-        self._plan = None if work.outputs else _plan_to_keep(work, cluster)
-        """What the program was made of, until it is committed: with the first marks, before any output."""
-
-    def commit(self, marks: Mapping[int, RangeProgress]) -> None:
-        """Commit the marks with the output."""
-        self._begin()
-        if self._plan is not None:
-            self._producer.send(TOPIC, PARTITION, _plan_body(self._key, self._plan))
-        super().commit(marks)
-        self._plan = None
-
-
-class RepeatableProgress(IdempotentSink):
-    """Writes a source on Pulsar at least once: its marks are records, written when all output is there."""
-
-    def __init__(self, work: WorkerSpec, cluster: Cluster, name: str, *, marks: bool = True) -> None:
-        super().__init__(work, cluster, marks=False)
-        self._key = work.progress_key
-        self._has_marks = marks
-        self._on_pulsar = None
-        if marks and work.progress is not None:
-            assert isinstance(cluster, SourceCluster)
-            self._on_pulsar = _pulsar_marks(work, work.progress, cluster, name)
-
-    def commit(self, marks: Mapping[int, RangeProgress]) -> None:
-        """Wait for all acknowledgments of all clusters, then write the marks to each that has some."""
-        super().commit(marks)
-        if self._on_pulsar is not None:
-            self._on_pulsar.commit(marks)
-        elif self._has_marks and marks:
-            for producer in self._producers.values():
-                producer.send(TOPIC, PARTITION, _body(_mark_rows(self._key, marks)))
-            for producer in self._producers.values():
-                producer.flush()
-
-    def close(self) -> None:
-        """Close the producers."""
-        if self._on_pulsar is not None:
-            self._on_pulsar.close()
-        super().close()
-
-
-def _pulsar_marks(
-    work: WorkerSpec, progress: PulsarProgress, cluster: SourceCluster, name: str
-) -> PulsarProgressSink:
-    """Open the topics with the marks of the partition that is named so, or of all."""
-    from penstock.pipeline.delivery.pulsar.progress import PulsarProgressSink
-
-    assert isinstance(cluster, PulsarSourceCluster)
-    partitions = [int(name)] if name.isdecimal() else range(cluster.partitions_read())
-    return PulsarProgressSink(
-        cluster.pulsar(progress.sink), progress, work.progress_key, partitions, plan=work.kept_plan
-    )
-
-
-def _mark_rows(key: ProgressKey, marks: Mapping[int, RangeProgress]) -> list[tuple[bytes, bytes]]:
-    return [(key.of(part), mark_value(mark.offset, mark.text)) for part, mark in marks.items()]
-
-
-def _plan_to_keep(work: WorkerSpec, cluster: Cluster) -> bytes | None:
-    """Return what the program was made of, if the progress topic takes a record of that size."""
-    if work.kept_plan is None:
-        return None
-    limit = cluster.max_message_bytes(TOPIC)
-    return work.kept_plan if limit is None or len(work.kept_plan) + _PLAN_OVERHEAD <= limit else None
-
-
-def _plan_body(key: ProgressKey, plan: bytes) -> BatchBody:
-    return _body([(key.plan, plan)])
-
-
-def _body(records: Iterable[tuple[bytes, bytes]]) -> BatchBody:
-    now = time.time_ns() // 1_000_000
-    rows = [numbered(record_bytes(key, value, ()), at) for at, (key, value) in enumerate(records)]
-    return BatchBody(b"".join(rows), len(rows), now, now)
-
-
 def _placed(placement: Placement | None, mark: RangeProgress) -> RangeProgress:
     """Add to a mark how the records behind it are placed on Pulsar."""
     return mark if placement is None else replace(mark, more=mark.more + placement.member)
@@ -346,7 +240,7 @@ class FanOut:
                 self._sinks[sink] = made(work, output_cluster(cluster, sink), name)
                 opened_so_far.callback(self._sinks[sink].close)
             if work.progress is not None:
-                self._pulsar_marks = _pulsar_marks(work, work.progress, cluster, name)
+                self._pulsar_marks = pulsar_progress_sink(work, work.progress, cluster, name)
                 self._sinks[work.progress.sink] = self._pulsar_marks
                 opened_so_far.callback(self._pulsar_marks.close)
             for sink in work.pulsar_outputs:
