@@ -6,6 +6,7 @@ Comparison ignores case, parameters are set aside (JSON format 3.1.1, Kafka bind
 from __future__ import annotations
 
 import re
+from typing import Final
 
 __all__ = ["charset", "essence", "is_batch", "is_cloudevents", "is_json", "is_media_type", "is_text"]
 
@@ -23,6 +24,8 @@ _CHARSET = re.compile(rf';[ \t]*charset="?({_TOKEN})"?', re.IGNORECASE)
 _MEMORY = 512
 json_types_seen: set[str] = set()
 """Media types of JSON seen so far; bounded, because they come from outside."""
+LONGEST_KEPT: Final = 256
+"""Characters of a media type that is remembered."""
 _TEXT_SUFFIXES = ("+xml", "/xml", "/javascript", "/x-www-form-urlencoded", "/yaml", "+yaml")
 
 
@@ -46,7 +49,7 @@ def is_json(text: str) -> bool:
         return True
     # JSON format 3.1.1: "the media subtype is json or has +json as structured syntax suffix".
     found = essence(text).endswith(("/json", "+json"))
-    if found and len(json_types_seen) < _MEMORY:
+    if found and len(text) <= LONGEST_KEPT and len(json_types_seen) < _MEMORY:
         json_types_seen.add(text)
     return found
 

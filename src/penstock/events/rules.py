@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from penstock.events.media import is_media_type
+from penstock.events.media import LONGEST_KEPT, is_media_type
 from penstock.events.reading import Finding, Severity
 from penstock.events.timestamp import is_timestamp
 from penstock.events.types import READERS, AttributeType
@@ -69,6 +69,8 @@ _ILLEGAL = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NONCHARAC
 _MEMORY = 512
 _names = set(CORE)
 """Legal attribute names seen so far; bounded, because names come from outside."""
+_MAX_NAMES = 2048
+"""Characters of the names of an event whose names are remembered."""
 media_types_seen: set[str] = set()
 """Valid media types seen so far; bounded likewise."""
 
@@ -120,14 +122,14 @@ def is_sound(attributes: Mapping[str, str]) -> bool:
 
 def _learn_names(attributes: Mapping[str, str]) -> bool:
     legal = all(map(is_name, attributes))
-    if legal and len(_names) < _MEMORY:
+    if legal and len(_names) < _MEMORY and sum(map(len, attributes)) <= _MAX_NAMES:
         _names.update(attributes)
     return legal
 
 
 def _learn_media_type(text: str) -> bool:
     legal = is_media_type(text)
-    if legal and len(media_types_seen) < _MEMORY:
+    if legal and len(text) <= LONGEST_KEPT and len(media_types_seen) < _MEMORY:
         media_types_seen.add(text)
     return legal
 

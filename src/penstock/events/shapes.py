@@ -30,6 +30,8 @@ _SEEN_OFTEN = 16
 _MAX_SHAPES = 256
 _MAX_CANDIDATES = 2048
 _MAX_HEADERS = 64
+_MAX_NAMES = 2048
+"""Characters of the names of a shape: they come from outside."""
 PATTERNS: Mapping[str, str] = {
     "specversion": re.escape(SPECVERSION),
     "source": r"(?=[^\n])" + URI_REFERENCE,
@@ -70,6 +72,8 @@ class Shapes:
     def meet(self, names: tuple[str, ...]) -> None:
         """Count a sequence of names; compile it when it has been seen often."""
         if names in self.by_names or len(self.by_names) >= _MAX_SHAPES or len(names) > _MAX_HEADERS:
+            return
+        if sum(map(len, names)) > _MAX_NAMES:
             return
         if len(self._counts) >= _MAX_CANDIDATES:
             self._counts.clear()

@@ -10,7 +10,7 @@ from typing import ClassVar
 from penstock.errors import CannotEncode, EventError, InternalError, UnsupportedFormat
 from penstock.events.cloudevent import CloudEvent
 from penstock.events.draft import Draft, conclude, failed
-from penstock.events.media import BATCH, CLOUDEVENTS, essence
+from penstock.events.media import BATCH, CLOUDEVENTS, LONGEST_KEPT, essence
 from penstock.events.reading import Level, Mode, Reading
 
 __all__ = ["Format", "Formats"]
@@ -97,7 +97,7 @@ class Formats:
     def marked(self, media_type: str, record: object) -> Format:
         """Give the format of a media type that is not a batch, and remember its bytes."""
         found = self.get(media_type, record)
-        if len(self.by_marker) < _MEMORY:
+        if len(media_type) <= LONGEST_KEPT and len(self.by_marker) < _MEMORY:
             self.by_marker[media_type.encode()] = found
         return found
 
@@ -107,7 +107,7 @@ class Formats:
         if found is None:
             # Kafka 3: a format that the receiver cannot handle may be forwarded as-is.
             raise UnsupportedFormat(media_type[:100], record=record)
-        if len(self._by_media_type) < _MEMORY:
+        if len(media_type) <= LONGEST_KEPT and len(self._by_media_type) < _MEMORY:
             self._by_media_type[media_type] = found
         return found
 

@@ -14,6 +14,7 @@ import orjson
 
 from penstock.events.cloudevent import CloudEvent, shaped
 from penstock.events.content import json_of
+from penstock.events.media import LONGEST_KEPT
 from penstock.events.rules import NON_EMPTY, REQUIRED, is_name
 from penstock.events.shapes import PATTERNS
 
@@ -24,6 +25,8 @@ _SEEN_OFTEN = 16
 _MAX_HEADS = 4
 _MAX_CANDIDATES = 512
 _MAX_MEMBERS = 64
+_MAX_NAMES = 2048
+"""Characters of the names that are counted: they come from outside."""
 _PLAIN = r"[ !#-\[\]-~]"
 """Characters that a JSON string may hold as they are: no quote, no backslash, printable ASCII."""
 
@@ -78,9 +81,12 @@ class Heads:
 
     def meet(self, names: tuple[str, ...], media_type: str | None) -> None:
         """Count the members of a valid event with JSON data; compile them when they were seen often."""
-        if media_type is not None and len(self._media_types) < _MAX_CANDIDATES:
+        is_short = media_type is not None and len(media_type) <= LONGEST_KEPT
+        if media_type is not None and is_short and len(self._media_types) < _MAX_CANDIDATES:
             self._media_types.add(media_type)
         if len(self._heads) >= _MAX_HEADS or len(names) > _MAX_MEMBERS or not {*REQUIRED} <= {*names}:
+            return
+        if sum(map(len, names)) > _MAX_NAMES:
             return
         if len(self._counts) >= _MAX_CANDIDATES:
             self._counts.clear()
