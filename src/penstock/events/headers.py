@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.events.draft import Draft
+from penstock.events.media import LONGEST_KEPT
 from penstock.events.reading import Finding, Severity
 from penstock.events.rules import is_name
 from penstock.events.types import read_base64, write_base64
@@ -46,7 +47,7 @@ def header_of(attribute: str) -> str:
     header = written.get(attribute)
     if header is None:
         header = PREFIX + attribute
-        if len(written) < _MEMORY:
+        if len(attribute) <= LONGEST_KEPT and len(written) < _MEMORY:
             written[attribute] = header
     return header
 
@@ -90,7 +91,7 @@ def _learn(name: str) -> None:
     attribute = name[len(PREFIX) :] if name.startswith(PREFIX) else None
     ambiguous = attribute == "datacontenttype" or name.lower().startswith((PREFIX, DASH, CONTENT_TYPE))
     legal = is_name(attribute) and attribute != "datacontenttype" if attribute is not None else not ambiguous
-    if legal and len(known) < _MEMORY:
+    if legal and len(name) <= LONGEST_KEPT and len(known) < _MEMORY:
         known.setdefault(name, attribute)
 
 

@@ -25,7 +25,7 @@ _MEMORY = 512
 json_types_seen: set[str] = set()
 """Media types of JSON seen so far; bounded, because they come from outside."""
 LONGEST_KEPT: Final = 256
-"""Characters of a media type that is remembered."""
+"""Characters of a media type, or of a name, that is remembered."""
 _TEXT_SUFFIXES = ("+xml", "/xml", "/javascript", "/x-www-form-urlencoded", "/yaml", "+yaml")
 
 

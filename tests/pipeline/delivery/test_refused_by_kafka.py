@@ -302,7 +302,7 @@ def test_a_batch_of_many_uncertain_records_is_committed_in_parts(
     """What is fetched at once may take longer than a transaction lasts."""
     topics.create()
     _batch_of(topics, b"no event", 500)
-    monkeypatch.setattr(batch_router, "_AHEAD", 100)
+    monkeypatch.setattr(batch_router, "_AT_ONCE", 100)
     monkeypatch.setattr(batch_router, "_SLOW_SECONDS", 0.0)
     commits: list[int] = []
     commit = sink.TransactionalSink.commit

@@ -35,7 +35,7 @@ from penstock.events.headers import (
     without_repeated,
     written,
 )
-from penstock.events.media import is_batch, is_cloudevents
+from penstock.events.media import LONGEST_KEPT, is_batch, is_cloudevents
 from penstock.events.reading import Finding, Level, Mode, Reading, Severity
 from penstock.events.rules import is_sound
 from penstock.events.shapes import Shapes
@@ -235,7 +235,7 @@ def _pairs(headers: Iterable[Header]) -> Headers:
 
 
 def _learn_opaque(media_type: str | None) -> None:
-    if len(_opaque) < _MEMORY:
+    if len(media_type or "") <= LONGEST_KEPT and len(_opaque) < _MEMORY:
         _opaque.add(media_type)
 
 

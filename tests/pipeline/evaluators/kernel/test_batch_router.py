@@ -343,15 +343,18 @@ def _seen_at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-@pytest.mark.parametrize(("ahead", "size"), [(7, 1 << 20), (4096, 100), (4096, 1)])
+@pytest.mark.parametrize(
+    ("bound", "ahead", "size"),
+    [("_AHEAD", 7, 1 << 20), ("_AT_ONCE", 7, 1 << 20), ("_AHEAD", 4096, 100), ("_AHEAD", 4096, 1)],
+)
 def test_the_reference_gets_a_bounded_number_of_records_at_once(
-    trial_of: Trials, monkeypatch: pytest.MonkeyPatch, ahead: int, size: int
+    trial_of: Trials, monkeypatch: pytest.MonkeyPatch, bound: str, ahead: int, size: int
 ) -> None:
     """A small compressed batch may hold millions that the kernel is not certain of."""
     trial, data = trial_of(LARGE), bytes(batch(MIXED[:20]) + batch(MIXED[20:], base=20))
     wanted = _in_turns(trial, data, 40)
     seen = _seen_at_once(monkeypatch)
-    monkeypatch.setattr(batch_router, "_AHEAD", ahead)
+    monkeypatch.setattr(batch_router, bound, ahead)
     monkeypatch.setattr(batch_router, "_AHEAD_BYTES", size)
     assert _in_turns(trial, data, 40) == wanted
     assert (sum(seen), wanted[1]["n_in"], wanted[1]["n_dead"]) == (30, 40, 30)

@@ -36,8 +36,10 @@ from penstock.wire.kernels import IntArray
 
 __all__ = ["BatchRouter", "Output"]
 
-_AHEAD: Final = 4096
-"""Records of a look ahead: those of them that are not certain are values at once, of some KiB each."""
+_AHEAD: Final = 32_768
+"""Records of a look ahead."""
+_AT_ONCE: Final = 4096
+"""Those of them that are not certain and are values at the same time, of some KiB each."""
 _AHEAD_BYTES: Final = 8 << 20
 """The same in bytes, of the records as they came; one record may have more."""
 _SLOW_SECONDS: Final = 2.0
@@ -184,7 +186,7 @@ class BatchRouter:
 
     def _uncertain(self, bodies: Sequence[Body], number: int) -> Iterator[tuple[Body, IntArray]]:
         """Find where the next records begin that are not certain, as far as a look ahead goes."""
-        interpreter, records, size = self._interpreter, _AHEAD, _AHEAD_BYTES
+        interpreter, records, room, size = self._interpreter, _AHEAD, _AT_ONCE, _AHEAD_BYTES
         with interpreter.elsewhere():
             for body in bodies[number:]:
                 if body is not bodies[number]:
@@ -192,10 +194,12 @@ class BatchRouter:
                 seen, here = min(records, int(interpreter.state[at.X_LEFT])), int(interpreter.state[at.X_POS])
                 starts = interpreter.look_ahead(seen)
                 # The first one always: the kernel waits for it.
-                found = starts[: max(int(np.searchsorted(starts, here + size)), int(body is bodies[number]))]
+                least = int(body is bodies[number])
+                found = starts[: max(min(int(np.searchsorted(starts, here + size)), room), least)]
                 yield body, found
                 records, size = records - seen, size - len(body.records) + here
-                if records <= 0 or size <= 0 or len(found) < len(starts):
+                room -= len(found)
+                if min(records, size, room) <= 0 or len(found) < len(starts):
                     return
 
     def _count(self) -> None:
