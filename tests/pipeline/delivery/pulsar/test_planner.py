@@ -25,3 +25,21 @@ def test_the_size_of_a_message_is_that_of_those_that_are_left() -> None:
     planner._known = {0: 1000, 1: 50, 2: 7}
     assert planner._bytes_per_offset({0: 950, 1: 0}) == {0: 10.0, 1: 10.0}
     assert asked == [{0: 100, 1: 50}]
+
+
+def test_a_batch_ends_behind_an_entry_that_claims_very_many_messages() -> None:
+    """Batches of a million offsets were planned through two thousand million that hold one message."""
+    asked: list[Mapping[int, int]] = []
+
+    def behind(topic: str, positions: Mapping[int, int]) -> dict[int, int]:
+        asked.append(positions)
+        return {0: 1 << 31}
+
+    client: Any = SimpleNamespace(behind_entries=behind)
+    planner = PulsarPlanner.__new__(PulsarPlanner)
+    planner.topic, planner._client = "t", client
+    latest = {0: (1 << 31) + 5, 1: 90, 2: 7}
+    ends = planner._past_holes({0: 1, 1: 0, 2: 7}, {0: 1000, 1: 40, 2: 7}, latest)
+    assert ends == {0: 1 << 31, 1: 40, 2: 7}
+    assert asked == [{0: 1}]
+    assert planner._past_holes({1: 0}, {1: 40}, latest) == {1: 40} and len(asked) == 1

@@ -189,9 +189,9 @@ def test_records_are_noticed_that_were_removed_before_a_batch_of_a_transaction(
         end = log.latest().index
         subscription.commit(before)
         _await(lambda: cluster.call(log.start()) > 0, lambda: cluster.call(cluster.admin.unload(topic)))
-        with closing(PulsarPartitionReader(log, 15, end)) as reader:
-            with pytest.raises(OffsetOutOfRange) as caught:
-                _poll_until_done(reader)
+        reader = PulsarPartitionReader(log, 15, end)
+        with closing(reader), pytest.raises(OffsetOutOfRange) as caught:
+            _poll_until_done(reader)
         assert (caught.value.offset, caught.value.log_start) == (15, 20)
 
 
@@ -216,6 +216,9 @@ def test_a_batch_that_claims_very_many_messages_is_acknowledged_with_those_befor
     with PulsarOffsets(cluster.settings) as offsets:
         offsets.subscribe(topic, "group")
         offsets.commit("group", topic, {0: 3})
+        assert offsets.behind_entries(topic, {0: 0}) == {0: 2}
+        assert offsets.behind_entries(topic, {0: 3}) == {0: 4}
+        assert offsets.behind_entries(topic, {0: 4}) == {}
         assert offsets.has_acknowledged(topic, "group")
 
 
@@ -340,7 +343,7 @@ def test_a_topic_that_was_deleted_stays_deleted(
         while reader.position.index < 1:
             reader.poll(5)
         cluster.call(cluster.admin.delete_topic(topic, partitioned=False, force=True))
-        with pytest.raises(JobFailed, match="the topic was deleted"):
+        with pytest.raises(JobFailed, match="was deleted while it was read"):
             for _ in range(30):
                 reader.poll(1)
         with pytest.raises(PulsarRefused, match="topic not found"):

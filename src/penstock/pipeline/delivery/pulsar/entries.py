@@ -59,7 +59,8 @@ class RejectedEntry:
 
         Facts are headers that begin with `pulsar-`: message id, number of messages, compression, chunk, event
         time, and what decrypts it: the parameter (nonce) and the data key under each key, in base64. Of very
-        many properties the first are kept, and how many are not. An entry whose head cannot be read is a value of all its bytes.
+        many properties the first are kept, and how many are not. An entry whose head cannot be read is a
+        value of all its bytes.
         """
         facts: list[tuple[str, bytes | None]] = [
             ("pulsar-message-id", f"{self.place.ledger_id}:{self.place.entry_id}".encode())

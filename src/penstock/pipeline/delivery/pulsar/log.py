@@ -267,6 +267,7 @@ def no_index(name: str) -> ClusterError:
     """Return the error of a log whose entries have no index although positions are made of it."""
     return ClusterError(
         f"the broker keeps no index for {name}",
-        why="The positions of this range are indexes.",
-        next="set brokerEntryMetadataInterceptors to AppendIndexMetadataInterceptor in the broker",
+        why="The positions of this range are indexes; of a topic that was empty it could not be known.",
+        next="set brokerEntryMetadataInterceptors to AppendIndexMetadataInterceptor in the broker; or run "
+        "again, at least once",
     )

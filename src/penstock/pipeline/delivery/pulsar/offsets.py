@@ -124,6 +124,17 @@ class PulsarOffsets:
 
         return self._call(self._each(topic, place))
 
+    def behind_entries(self, topic: str, positions: Offsets) -> Offsets:
+        """Return the index behind the entry that holds each of these; none where that cannot be said."""
+
+        async def behind(log: PulsarLog) -> int:
+            place = await self._entry_of(log, positions[log.partition])
+            head = None if place.entry_id < 0 else await log.head(place)
+            return -1 if head is None or head.index is None else head.index.last_index + 1
+
+        found = self._call(self._each(topic, behind, only=positions))
+        return {part: end for part, end in found.items() if end > positions[part]}
+
     # Subscriptions
 
     def subscribe(self, topic: str, name: str) -> None:
@@ -232,6 +243,14 @@ class PulsarOffsets:
             self._numbering[topic] = Numbering.INDEX if is_indexed else Numbering.PLACE
         return self._numbering[topic]
 
+    async def _entry_of(self, log: PulsarLog, index: int) -> MessageId:
+        """Return the entry that holds an index, or the first one; -1:-1 if there is none."""
+        place = await log.place_of(index) or MessageId(-1, -1)
+        if place == EARLIEST:
+            ledgers = ledger_ids(await self.cluster.admin.stats(log.name, internal=True))
+            place = MessageId(ledgers[0], 0) if ledgers else place
+        return place
+
     async def _position(self, log: PulsarLog, index: int, numbering: Numbering) -> PulsarPosition | None:
         """Return an index with the entry before it; None if there is none that can be acknowledged."""
         if index <= 0:
@@ -241,10 +260,7 @@ class PulsarOffsets:
             place = unpacked(index)
             entry = place.entry_id if place.batch_index else place.entry_id - 1
             return PulsarPosition(index, place.ledger_id, entry) if entry >= 0 else None
-        place = await log.place_of(index - 1) or MessageId(-1, -1)
-        if place == EARLIEST:
-            ledgers = ledger_ids(await self.cluster.admin.stats(log.name, internal=True))
-            place = MessageId(ledgers[0], 0) if ledgers else place
+        place = await self._entry_of(log, index - 1)
         head = None if place.entry_id < 0 else await log.head(place)
         if head is None or head.index is None:
             return None

@@ -144,7 +144,7 @@ class PulsarOutput:
         return {part: (last >> ORDINAL_BITS) + 1 for part, last in found.items() if last >= 0}
 
     def committed(self, offsets: Mapping[int, int], since: Mapping[int, int] | None = None) -> None:
-        """Note how far the marks are, and the times that they have: what is opened from now on begins there."""
+        """Note how far the marks are, and their times: what is opened from now on begins there."""
         for partition, offset in offsets.items():
             if (place := self._places.get(partition)) is not None:
                 place = place.moved(offset, (since or {}).get(partition))

@@ -43,7 +43,7 @@ class Placement:
     Offsets that an operator has set say nothing of this: then there is a new one, and all is written again.
     """
     since: int | None = None
-    """No record behind the mark was written before, in milliseconds. None: there is no mark, and no record."""
+    """No record behind the mark was written before, in milliseconds. None: there is no mark."""
 
     def since_of_mark(self, now: int, *, is_past: bool) -> int:
         """Return the time for a mark; `is_past` says that all that may be stored lies before the mark.

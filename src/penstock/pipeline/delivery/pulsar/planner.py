@@ -28,6 +28,8 @@ _SHORTEST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.25
 _PAUSE_OF_PARTITION: Final = 0.01
 """Seconds between two questions for the end of an idle topic: at least so many for each partition."""
+_VERY_MANY: Final = 100
+"""Batches that a backlog takes; where it is more, it is asked how large the next entry is."""
 _SIZE_SECONDS: Final = 60.0
 """How long the size of a message is taken to stay the same."""
 
@@ -76,9 +78,25 @@ class PulsarPlanner(Planner):
 
     def _admitted(self, begin: Offsets, latest: Offsets) -> Offsets:
         if self._is_indexed:
-            return limited(begin, latest, self.limits.offsets())
+            return self._past_holes(begin, limited(begin, latest, self.limits.offsets()), latest)
         # Place numbers count no messages: between two ledgers lie half a thousand million of them.
         return limited(begin, latest, None)
+
+    def _past_holes(self, begin: Offsets, ends: Offsets, latest: Offsets) -> Offsets:
+        """Return ends that are behind the next entry of partitions where very much is left.
+
+        A broker counts as many messages as a producer claims: two thousand million for one entry. Batches of
+        a million would then hold nothing.
+        """
+        far = {
+            part: begin[part]
+            for part, end in ends.items()
+            if part in begin and latest.get(part, 0) - end > _VERY_MANY * max(end - begin[part], 1)
+        }
+        if not far:
+            return ends
+        behind = self._open_pulsar().behind_entries(self.topic, far)
+        return {part: max(end, min(behind.get(part, 0), latest.get(part, 0))) for part, end in ends.items()}
 
     def _bytes_per_offset(self, positions: Offsets) -> Mapping[int, float]:
         if not self._is_indexed or self._known is None:

@@ -34,15 +34,19 @@ def sequence_ids(indexes: IntArray, ordinals: IntArray) -> IntArray:
     >>> sequence_ids(np.array([3, 3]), np.array([0, 1])).tolist()
     [196608, 196609]
     """
+    if len(indexes) and int(indexes.max()) >= 1 << _INDEX_BITS:
+        raise Refused(
+            "a record has no sequence id",
+            why=f"Its index is {int(indexes.max())}, and ids hold {_INDEX_BITS} bits of it. A Pulsar topic "
+            "counts as many messages as a producer claims to have sent.",
+            next="make the topic anew; or run with --at-least-once",
+        )
     if len(indexes) and not (
-        int(indexes.min()) >= 0
-        and int(indexes.max()) < 1 << _INDEX_BITS
-        and int(ordinals.min()) >= 0
-        and int(ordinals.max()) < 1 << ORDINAL_BITS
+        int(indexes.min()) >= 0 and int(ordinals.min()) >= 0 and int(ordinals.max()) < 1 << ORDINAL_BITS
     ):
         raise Refused(
             "a record has no sequence id",
-            why=f"One input may have {1 << ORDINAL_BITS} outputs, and an index {_INDEX_BITS} bits.",
+            why=f"One input may have {1 << ORDINAL_BITS} outputs.",
             next="let a function give fewer events, or run with --at-least-once",
         )
     return (indexes.astype(np.int64) << ORDINAL_BITS) + ordinals

@@ -17,8 +17,8 @@ topic may have removed it, so long as no failed write can be the cause |
 
 An entry that is answered with message id -1:-1 was dropped. If it was sent once, somebody else has used the
 name; if it was sent again after a reconnect, it is looked for in the topic. A broker answers so only what it
-counts as stored, so an entry may be missing if a ledger that could have held it was removed: readers that keep
-up have acknowledged it, and nothing is retained by default.
+counts as stored, so an entry may be missing if a ledger that could have held it was removed: readers that
+keep up have acknowledged it, and nothing is retained by default.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class PulsarSink:
             )
 
     def moved(self, first: int, since: int | None) -> None:
-        """Note a mark: everything before `first` is stored, and nothing behind it was written before `since`."""
+        """Note a mark: all before `first` is stored, and nothing behind it was written before `since`."""
         if self._source is not None:
             self._source = replace(self._source, first=first, since=since)
 
@@ -514,8 +514,7 @@ def _not_found(topic: str, name: str, last: int) -> JobFailed:
         "what an earlier attempt has written cannot be found",
         where=topic,
         why=f"The broker has record id {last} of producer {name}, and no entry of the topic ends with it.",
-        next="the log is complete since the mark, so the broker lost a write; a new checkpoint writes the range "
-        "again",
+        next="the broker has lost it, all since the mark is there; a new checkpoint writes the range again",
     )
 
 

@@ -286,7 +286,8 @@ def _no_id() -> Refused:
     return Refused(
         "a record for Pulsar has no sequence id",
         why=f"One record, or one batch of a transaction of Pulsar, may become {1 << ORDINAL_BITS} records "
-        f"for one topic, and an offset has {_INDEX_BITS} bits.",
+        f"for one topic, and an offset has {_INDEX_BITS} bits. A Pulsar topic counts as many messages as a "
+        "producer claims to have sent.",
         next="let a function give fewer events, or run with --at-least-once",
     )
 
