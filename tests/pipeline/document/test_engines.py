@@ -85,9 +85,7 @@ def test_a_route_of_which_the_kernel_has_a_part_is_said() -> None:
     assert (found.chosen, found.evaluator) == ("spark", "kernel")
     assert found.kernel_stops == ("route r: the kernel cannot: data.a = data.b",)
     text = " ".join(graph.as_text(one, explain=True).split())
-    assert (
-        "what the other conditions of this route do not rule out: route r: the kernel cannot: data.a" in text
-    )
+    assert "the other conditions of this route do not rule out: route r: the kernel cannot: data.a" in text
 
 
 def test_the_evaluator_is_told_and_what_keeps_the_kernel_from_a_route() -> None:
