@@ -199,7 +199,7 @@ def test_a_shadow_compares_kernel_and_stage(trial_of: Trials, caplog: pytest.Log
 
 
 def test_what_the_kernel_cannot_do_is_named_with_its_route(trial_of: Trials) -> None:
-    where = parse_sql("type = 'a' AND data.total = data.sum AND hop < 1234567890123456789")
+    where = parse_sql("type = 'a' OR data.total = data.sum OR hop < 1234567890123456789")
     plan = RoutePlan(name="r", where=where)
     with pytest.raises(UnsupportedPlan) as caught:
         trial_of(LARGE, plan)
