@@ -9,7 +9,7 @@ bodies from a router to the target's log, acknowledged. It knows nothing of rout
 | worker_spec, task, range_delivery | what a task is given, and how it delivers one range with its mark |
 | loop, loop_run | the same without Spark, for as long as it is asked to |
 | partition_reader, source_cluster | records of the cluster that is read, on their way to an evaluator |
-| sink, progress_sinks, kafka_sink, task_sink | output and mark together: one cluster, several, rows of Spark |
+| sink, progress_sinks, kafka_sink, task_sink | output and mark together, of one cluster or several |
 | refused_records | ranges with records that a topic refuses |
 | range_progress, cluster_marks, range_clock | what a mark holds; the marks of several clusters together |
 | progress, progress_reader, progress_topic | marks as records of a compacted topic, and how they are read |
