@@ -372,7 +372,7 @@ def write_pulsar(folder: Path, pulsar: Pulsar, kafka: Kafka, tenant: str, role: 
             "toIn": {"action": "send", "channel": {"$ref": "#/channels/in"}},
         },
     }
-    back = {"routes": {"r": {"receive": "onStream", "send": "toIn", "deadLetterSink": "in"}}}
+    back = {"routes": {"r": {"receive": "onStream", "send": "toIn", "delivery": {"deadLetterSink": "in"}}}}
     pipeline = {"routes": {"r": {"receive": "onIn", "send": "toStream"}}}
     security = {"token": pulsar.token(role), "ca_file": str(pulsar.ca_file)}
     servers = {
