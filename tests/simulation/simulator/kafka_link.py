@@ -246,6 +246,7 @@ class Links:
             patch.object(connection_module, "socket", sockets),
             patch.object(lanes, "selectors", polling),
             patch.object(time, "monotonic", world.monotonic),
+            patch.object(time, "clock_gettime", lambda clock: world.monotonic()),
             patch.object(time, "time_ns", world.time_ns),
             patch.object(time, "sleep", world.sleep),
             patch.object(loop_run, "monotonic", world.monotonic),
