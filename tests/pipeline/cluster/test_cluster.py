@@ -26,7 +26,7 @@ from penstock.record import KafkaRecord
 if TYPE_CHECKING:
     from penstock.embedded.kafka import Kafka
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SHOP = Path(__file__).parents[3] / "examples" / "shop"
 ORDERS = 400
@@ -137,7 +137,7 @@ def _order(number: int, topic: str) -> KafkaRecord:
     return KafkaRecord(value=value, key=b"k%d" % number, headers=kept, topic=topic)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "libraries",
     [
@@ -195,13 +195,13 @@ def test_a_worker_that_is_killed_costs_nothing_and_repeats_nothing(
     with said.open("wb") as err:
         job = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=err, env=environment)
     try:
-        end = time.monotonic() + 240
+        end = time.monotonic() + 900
         while len(re.findall(r"batch \d+ ", said.read_text())) < 3:
             assert job.poll() is None, said.read_text()
             assert time.monotonic() < end, said.read_text()
             time.sleep(0.05)
         standalone.kill_worker()
-        assert job.wait(240) == 0, said.read_text()
+        assert job.wait(600) == 0, said.read_text()
     finally:
         job.kill()
         job.wait(30)
@@ -222,13 +222,13 @@ def test_a_cluster_without_workers_is_told_and_used_when_it_has_one(
         environment = environment_of(project)
         job = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=err, env=environment)
         try:
-            end = time.monotonic() + 240
+            end = time.monotonic() + 900
             while "Spark has had no executor for this job" not in said.read_text():
                 assert job.poll() is None, said.read_text()
                 assert time.monotonic() < end, said.read_text()
                 time.sleep(0.2)
             empty.add_worker()
-            assert job.wait(240) == 0, said.read_text()
+            assert job.wait(600) == 0, said.read_text()
         finally:
             job.kill()
             job.wait(30)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.embedded.kafka import Kafka
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 SPARK = Path(pyspark.__file__).parent
 QUICK_JAVA = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -183,7 +183,7 @@ def test_a_container_that_is_killed_loses_nothing_and_repeats_nothing(
     try:
         eventually(
             lambda: any(True for _ in scan(options, f"{prefix}-out")) or submit.poll() is not None,
-            300,
+            900,
             lambda: logs(project, yarn),
         )
         assert submit.poll() is None, logs(project, yarn)
